@@ -76,12 +76,12 @@ def test_revenue_is_judged_by_three_seeds_or_more():
     parts, sentence, verdict = revenue(0.01, 3)
     assert parts == [True, True]
     assert sentence.endswith("DAES gate is +2.0 % against EFD and +2.0 % against LD, 0.0 % in the A/A test.")
-    assert verdict.count("more than the A/A test shows") == 3
+    assert verdict.count("more than in the A/A test") == 3
     assert revenue(0.2, 3)[0] == [False, False]
     parts, sentence, verdict = revenue(0.01, 2)
     assert parts == []
     assert sentence.endswith("(too few seeds to judge).")
-    assert verdict.count("not judged by so few seeds") == 3
+    assert verdict.count("not judged with so few seeds") == 3
 
 
 def test_what_the_a_a_test_shows_as_well_is_nothing():

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from daes.paper.data import column_batches, columns, days, describe, open_dataset, without_folders
+from daes.paper.data import columns, days, describe, open_dataset, without_folders
 from daes.simulation import AdStream
 from daes.stream.dataset import Dataset
 
@@ -32,8 +32,6 @@ def test_columns_are_those_of_the_stream(criteo, rows):
     found = columns(data, ["I2", "I7"])
     np.testing.assert_array_equal(found["I2"].astype(np.float32), expected[:, 1])
     np.testing.assert_array_equal(found["I7"].astype(np.float32), expected[:, 6])
-    batches = list(column_batches(data, "I2", 256))
-    np.testing.assert_array_equal(np.concatenate(batches), found["I2"])
 
 
 def test_columns_of_the_simulated_stream():

@@ -91,8 +91,8 @@ def test_the_claim_is_judged_by_both_of_its_parts(shown, masses, draws, parts, s
     assert judged == parts
     assert sentence.endswith(said)
     ratio = scientific(masses / 0.2, 1)
-    assert f"Order statistics (OS) err {ratio} times as much as JRS by masses, {ratio} times" in sentence
-    assert ("errs 1.0 times as much (against the claim)" in sentence) == (not parts[1])
+    assert f"error of order statistics (OS) is {ratio} times that of JRS by masses, {ratio} times" in sentence
+    assert ("its error is 1.0 times that of RS (against the claim)" in sentence) == (not parts[1])
 
 
 def test_calls_are_judged_by_the_share_of_the_paper_alone(shown):

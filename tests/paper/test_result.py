@@ -81,6 +81,8 @@ def test_commands_name_what_is_not_usual():
         ({"methods": ("efd", "efd")}, "methods must name each one once; 'efd' occurs twice"),
         ({"backbones": ("deepfm", "deepfmm")}, "backbones must be among .*'deepfmm'"),
         ({"backbones": ()}, "backbones must name at least one"),
+        ({"given": ("none", "all")}, "given must be among none, plain, evidence, both, got 'all'"),
+        ({"given": ()}, "given must name at least one"),
     ],
 )
 def test_bad_settings_are_named(changes, message):

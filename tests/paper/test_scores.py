@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import pytest
 from scipy.stats import ttest_ind
 
+from daes.experiments.scores import BaselineTest
 from daes.paper import ExperimentSettings
-from daes.paper.scores import PairComparison, changes, compare_pairs, row_test
+from daes.paper.scores import ROW_TEST, SEED_TEST, PairComparison, changes, compare_pairs, on_rows
 
 from .conftest import make_result
 
@@ -64,5 +67,6 @@ def test_where_predictions_were_kept_the_rows_decide(result):
     assert "paired DeLong test" in str(found)
     result.results["row_tests"][0]["bootstrap"] = 0.03  # 0.06 after the correction for two cases
     assert compare_pairs(result, [("one", "other")]).surely_ahead == 0
-    assert row_test(result.results, "one", "other", "fnn", "auc") == (0.11, 0.03)
-    assert row_test(result.results, "one", "other", "fnn", "logloss") is None
+    tests = [BaselineTest("fnn", measure, "one", "other", 0.11, 0.5) for measure in ("auc", "logloss")]
+    assert on_rows(result.results, tests[:1]) == ([replace(tests[0], p_value=0.03)], ROW_TEST)
+    assert on_rows(result.results, tests) == (tests, SEED_TEST)

@@ -69,7 +69,7 @@ def test_a_file_without_drift_shows_chance_and_no_more(criteo, execution):
     for one in features:
         assert one["missing"] == pytest.approx(0.1, abs=0.03)
     assert "I13" in markdown
-    assert "1000 segments are left out: of 3,000 rows each would have 3, and 20 are the least." in markdown
+    assert "1000 segments are left out: with 3,000 rows each would have 3, fewer than the minimum of 20." in markdown
     assert "of 13 features" in verdict
     assert "The paper's 1000 segments have 3 rows each here" in verdict
 
@@ -136,9 +136,9 @@ def test_what_cannot_be_seen_is_not_confirmed():
 
 def test_the_verdict_names_the_few():
     verdict = EXPERIMENTS["stationarity"].verdict(profile(3, 1))
-    assert "3 of 4 features is above that of every one of 19 shuffles (all but f3)" in verdict
+    assert "3 of 4 features is above that of all 19 shuffles (all but f3)" in verdict
     assert "1 of 4 repeat from day to day (f0)." in verdict
-    assert "of 3 it is more than twice what chance gives." in verdict
+    assert "for 3 it is more than twice what chance gives." in verdict
 
 
 def test_segments_beyond_the_axis_are_marked(criteo, execution):

@@ -202,3 +202,11 @@ def test_the_default_recipe_trains_as_the_defaults_do(criteo, execution):
     ]
     with pytest.raises(ValueError, match="must be off with recipe=default"):
         ExperimentSettings(recipe="default", tune=True)
+
+
+@pytest.mark.parametrize("recipe", ["paper", "default"])
+def test_rivals_are_trained_beside_methods(recipe, execution):
+    settings = replace(SETTINGS, seeds=1, recipe=recipe)
+    found = train_variants(settings, DATA, execution, {"FTRL": Variant("ftrl"), "fe": Variant("fe")}, ["fnn"])
+    assert found["failures"] == []
+    assert found["scores"]["FTRL"]["fnn"]["auc"][0] > 0

@@ -41,4 +41,4 @@ def test_the_table_has_every_categorical_column():
     table = category_blocks(run, columns, table_loads(run))[1]
     assert table.rows == [("city", "50", "25.0 %", "10.0 %", "100", "39 %", "39 %", "0.0200")]
     assert category_blocks(run, columns[1:], []) == [Paragraph("There is no categorical column.")]
-    assert "was not followed" in category_blocks(RunRecord("a run"), columns, [])[0].text
+    assert "was not recorded" in category_blocks(RunRecord("a run"), columns, [])[0].text

@@ -46,7 +46,7 @@ def test_curves_are_the_log_odds_of_what_was_counted(model):
     assert (steep.level[0], steep.level[-1]) == pytest.approx((1 / 16, 15 / 16), abs=0.01)
 
 
-def test_the_veil_holds_what_chance_makes(model):
+def test_the_band_holds_what_chance_makes(model):
     _, flat = evidence_curves(model[0])
     inside = np.abs(flat.odds) < 1.96 * flat.error
     assert inside.mean() > 0.7

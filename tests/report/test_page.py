@@ -208,7 +208,7 @@ def test_the_page_opens_with_what_a_person_wants_to_know(gate_run):
     page = Page(write_report(gate_run))
     assert "gives the click the higher score" in page.words
     assert "clicks" in page.words
-    assert "The model has taken 20 steps only" in page.words
+    assert "The model has taken only 20 steps" in page.words
     assert f"daes predict {gate_run} rows.parquet --out scores.parquet" in page.words
     assert "DAES, gate, as published (daes-gate)" in page.words
     first = next(name for name in page.ids if name in SECTIONS)

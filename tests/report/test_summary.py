@@ -38,18 +38,18 @@ def test_a_good_run_is_told_in_sentences_and_without_a_warning():
     text = said(GOOD)
     assert "the higher score 73.0 % of the time over the last 100k rows (AUC 0.7300; guessing gives 50 %)" in text
     assert "LogLoss is 10.0 % lower than that of always predicting the click rate." in text
-    assert "It promises as many clicks as there are." in text
+    assert "It predicts as many clicks as there are." in text
     assert warned(GOOD) == ""
     assert not any(isinstance(block, WarningBox) for block in summary(GOOD, [], []))
 
 
 @pytest.mark.parametrize(
-    ("calibration", "told"), [(1.53, "promises 53 % too many clicks"), (0.8, "promises 20 % too few clicks")]
+    ("calibration", "told"), [(1.53, "predicts 53 % too many clicks"), (0.8, "predicts 20 % too few clicks")]
 )
-def test_what_is_promised_is_told_and_warned_of(calibration, told):
+def test_too_many_or_too_few_clicks_are_told_and_warned_of(calibration, told):
     run = with_metrics(calibration=calibration)
     assert f"It {told}." in said(run)
-    assert f"The model {told}: rank by its scores, but do not take them for probabilities." in warned(run)
+    assert f"The model {told}: rank by its scores, but do not use them as probabilities." in warned(run)
 
 
 def test_worse_than_no_model():
@@ -60,7 +60,7 @@ def test_worse_than_no_model():
 
 def test_few_steps_are_warned_of_and_the_next_command_takes_more():
     run = replace(GOOD, rows=137_000, config={**GOOD.config, "training": {"batch_size": 8192}})
-    assert "The model has taken 17 steps only" in warned(run)
+    assert "The model has taken only 17 steps" in warned(run)
     first = next_commands(run)[0]
     assert isinstance(first, Command)
     assert first.command == "daes train clicks.parquet --label click --batch-size 32 --out runs/one-2"
@@ -105,7 +105,7 @@ def test_columns_that_matter_and_that_drift_are_named():
     [
         (ColumnSummary("void", "numerical", missing=1.0), "Without any value: void."),
         (ColumnSummary("thin", "numerical", missing=0.7), "More than half of the values are missing in thin."),
-        (ColumnSummary("same", "categorical", distinct=1.0), "With one value only: same."),
+        (ColumnSummary("same", "categorical", distinct=1.0), "With a single value: same."),
         (ColumnSummary("user", "categorical", fresh=0.9), "Most rows have a value of their own in user"),
     ],
 )
@@ -118,7 +118,7 @@ def test_ids_that_recur_little_and_matter_are_not_warned_of():
 
 
 def test_full_tables_bad_batches_and_undefined_metrics_are_warned_of():
-    assert "Most values share their row of the table with others in user" in warned(
+    assert "Most values of user share their row of the table with others" in warned(
         GOOD, tables=[TableLoad("user", 100, 1.0, 0.9), TableLoad("city", 100, 0.1, 0.1)]
     )
     assert "1 batch could not be learned from." in warned(replace(GOOD, bad_batches=((0, "nan"),)))

@@ -112,7 +112,7 @@ def _record(data: "Dataset", folder: Path, train: "TrainConfig", rows: int) -> N
 
 
 def _print(compared: "Sequence[Compared]", seconds: float) -> None:
-    from daes.report.comparison_tables import result_table, verdict
+    from daes.report.comparison_sections import result_table, verdict
 
     for one in compared:
         say(one.lead)

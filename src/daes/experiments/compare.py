@@ -32,7 +32,7 @@ TABLE = "comparison.json"
 
 @dataclass(frozen=True)
 class TrialProgress:
-    """How far a comparison is: rows of one trial that are done, or its result."""
+    """Progress of a comparison: the finished rows of a trial, or its result."""
 
     trial: Trial
     rows: int = 0
@@ -67,41 +67,41 @@ def compare(
     max_bytes: int = 1 << 30,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Train every method on every backbone with every seed, and make a table of it.
+    """Train every method on every backbone with every seed, and tabulate the results.
 
-    Trials are independent. With `out`, each result is a line of `results.jsonl` as soon as it is there (and its scores,
-    row by row, a file of `predictions/`), and a later call skips every trial whose settings, data and code are the
-    same; more methods or seeds can be added that way. A trial that fails is reported and does not stop the others; it
-    is tried again by the next call.
+    Trials are independent. With `out`, each result is appended to `results.jsonl` as soon as it is there (and its
+    scores, row by row, written to a file of `predictions/`), and a later call skips every trial with the same settings,
+    data and code; more methods or seeds can be added that way. A trial that fails is reported and does not stop the
+    others; the next call tries it again.
 
-    The subject is tested against every baseline on the rows (`method_tests`); seeds are for the spread.
+    The subject is tested against every baseline on the rows (`method_tests`); seeds only give the spread.
 
-    Fair play: with one seed, all methods start from the same categorical tables and the same network (where the shapes
-    are the same) and see the same batches. Numbers are scaled as each method's authors do it (`MethodEntry.authors`).
-    Offline methods are fitted on the first `sample_rows` rows, which are also scored: that favours them, as in the
-    paper; with `refit` those whose rows stand for ranks are fitted again as the stream goes.
+    To be fair, all methods with the same seed start from the same categorical tables and the same network (where the
+    shapes are the same) and see the same batches. Numbers are scaled as each method's authors do it
+    (`MethodEntry.authors`). Offline methods are fitted on the first `sample_rows` rows, which are also scored: that
+    favours them, as in the paper; with `refit` those whose rows stand for ranks are fitted again along the stream.
 
     Args:
         data: a `Dataset`, or anything that `Dataset.open` takes.
-        methods: names of `daes.embedding.METHODS` and of `daes.experiments.rivals.RIVALS`, or labels with what they
-            stand for, as `{"daes, M=20": {"method": "daes", "num_meta": 20}}`.
+        methods: names of `daes.embedding.METHODS` and of `daes.experiments.rivals.RIVALS`, or labels with a method and
+            its options, as in `{"daes, M=20": {"method": "daes", "num_meta": 20}}`.
         backbones: names of `daes.backbone.BACKBONES`.
-        seeds: how many, from 0, or which.
+        seeds: the number of seeds (0, 1, …), or a list of them.
         protocol: "stream": one pass, scored before trained on; measured over the stream and over its second half.
             "paper": `train_offline`; measured on the test part.
-        train: how to train; its seed is not used.
-        offline: what the paper's protocol adds.
+        train: training configuration; its seed is not used.
+        offline: further configuration of the paper's protocol.
         model: further arguments of `CTRModel.from_sample`; `embedding_options` go to the methods that have them.
-        sample_rows: rows that models are set up on (stream).
+        sample_rows: number of first rows that models are fitted on (stream).
         refit: fit offline methods again on the past after 1/16, 1/8, 1/4 and 1/2 of the stream; see `Trial`.
         authors_inputs: scale numbers as each method's authors do; otherwise by the method's preset.
         device: where to compute.
-        jobs: processes. With more than one, a script needs the usual `if __name__ == "__main__":`, and torch's threads
-            are divided among them.
-        run: who runs the trials in place of processes of this machine, as `daes.engines.ray.RayTasks`.
+        jobs: number of processes. With more than one, a script needs the usual `if __name__ == "__main__":`, and
+            torch's threads are divided among them.
+        run: what runs the trials instead of processes on this machine, such as `daes.engines.ray.RayTasks`.
         out: a folder for the results.
         subject: the label that is tested against the baselines; `daes` if it is among them.
-        max_bytes: a process keeps the rows in memory if they take no more than this, else each trial reads them again.
+        max_bytes: a process keeps the rows in memory if they take no more than this; else each trial reads them again.
         progress: called as trials advance and end.
 
     >>> comparison = compare(
@@ -137,13 +137,19 @@ def compare(
             device=device,
         )
         for seed, backbone, (label, (method, options)) in product(numbers, backbones, variants.items())
-        # A rival has neither seeds nor a backbone: one trial is its result in every column.
+        # A rival has neither seeds nor a backbone: the result of one trial stands in every column.
         if method not in RIVALS or (seed, backbone) == (numbers[0], backbones[0])
     ]
     results = run_trials(trials, data, jobs=jobs, run=run, out=out, max_bytes=max_bytes, progress=progress)
     results += [replace(r, backbone=name) for r in results if r.method in RIVALS for name in backbones[1:]]
+    about = {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "data": data.describe(),
+        "schema": json.loads(data.schema.to_json()),
+        "environment": environment(device),
+    }
     comparison = Comparison(
-        protocol, tuple(variants), tuple(backbones), numbers, tuple(results), subject, about=_about(data, device)
+        protocol, tuple(variants), tuple(backbones), numbers, tuple(results), subject, about=about
     ).tested()
     if out is not None:
         write_json(Path(out) / TABLE, comparison.to_dict(), indent=None)
@@ -163,9 +169,9 @@ def run_trials(
 ) -> list[TrialResult]:
     """Results of trials, in their order; see `compare`.
 
-    Past `deadline`, a `time.monotonic`, no further trial is begun, and those without a result are left out.
+    Past `deadline`, a value of `time.monotonic`, no further trial is started, and those without a result are left out.
     """
-    # Sent to another process, a class brings its module along, which registers it there.
+    # Unpickling a class in another process imports its module, which registers the class there.
     methods = {trial.method for trial in trials}
     classes: set[type] = {registry[name].cls for registry in (METHODS, RIVALS) for name in methods if name in registry}
     classes |= {BACKBONES[trial.backbone].cls for trial in trials}
@@ -194,14 +200,14 @@ def run_trials(
             if progress is not None:
                 result = TrialResult.from_dict(content)
                 progress(TrialProgress(trial, result.rows, result.rows, result, done, len(trials)))
-        found = [(trial, key) for trial, key in zip(trials, keys, strict=True) if key in log.results]
         return [
             replace(
                 TrialResult.from_dict(log.results[key]),
                 label=trial.label,
                 predictions=partial(_read_predictions, log, key),
             )
-            for trial, key in found
+            for trial, key in zip(trials, keys, strict=True)
+            if key in log.results
         ]
 
 
@@ -214,14 +220,14 @@ def _run_trial(
     max_bytes: int, classes: Collection[type], data: Dataset, trial: Trial, note: Callable[[Any], None]
 ) -> dict[str, Any]:
     result = run_trial(trial, data.in_memory(max_bytes), lambda rows, total: note((rows, total)))
-    predictions = None if result.predictions is None else result.predictions()
+    predictions = result.predictions()
     return {**result.to_dict(), **({} if predictions is None else {ARRAYS: predictions.to_arrays()})}
 
 
 def _variants(
     methods: Methods, common: Mapping[str, Any], authors_inputs: bool
 ) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Each label with its method and that method's options: its authors', of the common ones those it has, its own."""
+    """Label → method and its options: those of its authors, the common ones that it has, and those given for it."""
     if not isinstance(methods, Mapping):
         names = [methods] if isinstance(methods, str) else list(methods)
         check_choices("methods", names, [*METHODS, *RIVALS])
@@ -240,12 +246,3 @@ def _variants(
         if not any(name in options for _, options in variants.values()):
             raise ValueError(f"no method of {', '.join(variants)} has an option {name!r}")
     return variants
-
-
-def _about(data: Dataset, device: str) -> dict[str, Any]:
-    return {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "data": data.describe(),
-        "schema": json.loads(data.schema.to_json()),
-        "environment": environment(device),
-    }

@@ -1,4 +1,4 @@
-"""Which code made a number: a hash of what the sources do, since versions stay the same while code changes."""
+"""Which code produced a result: a hash of the sources, since code changes between versions."""
 
 import ast
 import hashlib
@@ -21,16 +21,15 @@ NO_INFLUENCE = (
     "serving",
     "table.py",
 )
-"""The modules and packages within `daes` that have no influence on the result of a trial."""
+"""The modules and packages of `daes` without influence on the result of a trial."""
 _WITHOUT_MEANING = {"ctx", "kind", "type_comment", "type_ignores"}
 
 
 def code_fingerprint(*more: str) -> str:
-    """A hash of the code that decides on the result of a trial, and of further packages, as in `("paper")`.
+    """A hash of the code that determines the result of a trial, and of further packages such as `"paper"`.
 
-    It covers the syntax trees of all modules of `daes` but those of `NO_INFLUENCE`, with their names. Comments,
-    docstrings, blank lines and formatting do not count; C sources count as they are. It is that of the first call in a
-    process, as is the code that runs.
+    It covers the names and syntax trees of all modules of `daes` except `NO_INFLUENCE`. Comments, docstrings, blank
+    lines and formatting do not count; C sources count as they are. It is computed once per process.
 
     >>> code_fingerprint() == code_fingerprint(), code_fingerprint() == code_fingerprint("paper")
     (True, False)
@@ -51,10 +50,10 @@ def _fingerprint(package: Path, left_out: frozenset[str]) -> str:
 
 
 def structure(source: str) -> str:
-    """What a source does: its syntax tree without positions and without strings that are statements (docstrings).
+    """The syntax tree of a source as text, without positions and without strings that are statements (docstrings).
 
-    Empty and absent fields are left out, so that fields which a later Python adds to its syntax trees, and which code
-    for earlier ones does not use, change nothing. (`ast.dump` prints them, or not, depending on the version.)
+    Empty and absent fields are left out, so that fields added by later versions of Python change nothing. (Whether
+    `ast.dump` prints them depends on the version.)
 
     >>> structure("x = 1  # one") == structure("x=1"), structure("x = 1") == structure("x = 1.0")
     (True, False)
@@ -75,7 +74,7 @@ def _structure(node: Any) -> str:
 
 
 def _joined(parts: list[ast.expr]) -> list[ast.expr]:
-    """The parts of an f-string with texts side by side made one: Pythons differ in where they cut them."""
+    """The parts of an f-string with adjacent texts joined: versions of Python differ in where they split them."""
     joined: list[ast.expr] = []
     for is_text, group in groupby(parts, key=lambda part: isinstance(part, ast.Constant)):
         if not is_text:

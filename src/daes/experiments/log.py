@@ -1,4 +1,4 @@
-"""The result log: results by key, each appended to a file as soon as it is there, with arrays in files beside it."""
+"""The result log: results by key, each appended to a file as soon as it is known, with arrays in files beside it."""
 
 import hashlib
 import json
@@ -18,13 +18,13 @@ from daes.storage.run_folder import strict
 
 RESULTS = "results.jsonl"
 ARRAYS = "predictions"
-"""The folder, beside the results, of a safetensors file per result that has arrays."""
+"""The folder beside the results with a safetensors file per result that has arrays."""
 Arrays = dict[str, NDArray[Any]]
 LOCK = "lock"
 
 
 def result_key(settings: Any, data: str, code: str) -> str:
-    """Identifies a result: a hash of settings, of the data's fingerprint and of the code's.
+    """The key of a result: a hash of its settings and of the fingerprints of data and code.
 
     >>> result_key({"seed": 0}, "data", "code") == result_key({"seed": 1}, "data", "code")
     False
@@ -36,8 +36,8 @@ def result_key(settings: Any, data: str, code: str) -> str:
 class ResultLog:
     """Results by key, in memory and, given a folder, as lines of its results.jsonl; one writer at a time.
 
-    A result is a JSON object; one with an `error` does not count as done. It may have arrays by name besides. Used as a
-    context.
+    A result is a JSON object, optionally with named arrays; one with an `error` does not count as done. To be used as a
+    context manager.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -51,7 +51,8 @@ class ResultLog:
             self._lock = WriterLock(self._path.with_name(LOCK))
             self._lock.acquire()
             if self._path.is_file():
-                _drop_partial_line(self._path)
+                with self._path.open("rb+") as file:  # remove the incomplete line of a writer that was killed
+                    file.truncate(file.read().rfind(b"\n") + 1)
                 self.results = read_log(self._path)
         return self
 
@@ -60,20 +61,20 @@ class ResultLog:
             self._lock.release()
 
     def __contains__(self, key: str) -> bool:
-        """Whether there is a result that is no error."""
+        """Whether there is a result without an error."""
         return key in self.results and self.results[key].get("error") is None
 
     def add(self, key: str, content: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None) -> None:
-        """Keep a result and its arrays, durably if there is a folder."""
+        """Store a result and its arrays, durably if there is a folder."""
         result = self.results[key] = strict({**content, "key": key})
         if self._path is None:
             if arrays is not None:
                 self._arrays[key] = dict(arrays)
             return
-        if arrays is not None:  # before the line, which says that all of it is there
+        if arrays is not None:  # written before the line, which marks the result as complete
             self._array_file(key).parent.mkdir(exist_ok=True)
-            whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-            write_bytes(self._array_file(key), require("safetensors.numpy").save(whole))
+            contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+            write_bytes(self._array_file(key), require("safetensors.numpy").save(contiguous))
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(result, allow_nan=False) + "\n")
             file.flush()
@@ -95,7 +96,7 @@ class ResultLog:
 
 
 def read_log(path: Path) -> dict[str, dict[str, Any]]:
-    """The results in a file, by key; the last line with a key counts. A line that was cut short is left out."""
+    """The results in a file by key; the last line with a key counts, and an incomplete line is skipped."""
     found = {}
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         try:
@@ -104,9 +105,3 @@ def read_log(path: Path) -> dict[str, dict[str, Any]]:
         except (ValueError, TypeError, KeyError):
             continue
     return found
-
-
-def _drop_partial_line(path: Path) -> None:
-    """Remove an incomplete last line, left by a writer that was killed, before further lines are appended."""
-    with path.open("rb+") as file:
-        file.truncate(file.read().rfind(b"\n") + 1)

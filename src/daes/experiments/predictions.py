@@ -1,4 +1,4 @@
-"""The scores of a trial, row by row: what tests over rows and learning curves are made of."""
+"""The scores of a trial row by row, for tests over rows and learning curves."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,19 +13,19 @@ from daes.metrics.base import check_rows
 from daes.metrics.stream import LogLoss
 
 EIGHTHS = 8
-"""The parts of a stream that a learning curve is made of."""
+"""Number of parts of a learning curve."""
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Logits and labels of the rows that a trial is judged on, in the order of the stream.
+    """Logits and labels of the rows that a trial is evaluated on, in the order of the stream.
 
     **Shape.** Each array is (n,).
 
     Args:
-        logits: each from before the model learned from its row; NaN where the model had no finite score.
+        logits: scores given before the model learned from the row; NaN where a score was not finite.
         labels: whether the row was clicked.
-        weights: of the rows; None for 1 each.
+        weights: weights of the rows; None for 1 each.
     """
 
     logits: NDArray[np.float32]
@@ -49,7 +49,7 @@ class Predictions:
         return self[len(self) // 2 :]
 
     def measure(self) -> dict[str, float]:
-        """AUC (exact) and LogLoss of the rows that have a score; NaN where they are not defined."""
+        """Exact AUC and LogLoss of the rows that have a score; NaN where undefined."""
         rows = self[self.scored]
         if not len(rows):
             return {"auc": float("nan"), "logloss": float("nan")}
@@ -58,7 +58,7 @@ class Predictions:
         return {"auc": exact_auc(rows.logits, rows.labels, rows.weights), "logloss": loss.compute()}
 
     def curve(self, parts: int = EIGHTHS) -> dict[str, list[float]]:
-        """AUC and LogLoss of each of so many equal parts of the rows.
+        """AUC and LogLoss of each of `parts` equal parts of the rows.
 
         >>> Predictions(np.float32([0, 1, 1, 0]), np.array([False, True, False, True])).curve(2)["auc"]
         [1.0, 0.0]
@@ -68,20 +68,20 @@ class Predictions:
         return {name: [one[name] for one in measured] for name in ("auc", "logloss")}
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """As arrays to store; the labels take a bit each."""
+        """Arrays to store; labels take one bit each."""
         arrays: dict[str, NDArray[Any]] = {"logits": self.logits, "labels": np.packbits(self.labels)}
         return arrays if self.weights is None else {**arrays, "weights": self.weights}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """What `to_arrays` gave."""
+        """The inverse of `to_arrays`."""
         logits = arrays["logits"]
         labels = np.unpackbits(arrays["labels"], count=logits.size).astype(np.bool_)
         return cls(logits, labels, arrays.get("weights"))
 
     @classmethod
     def concat(cls, pieces: Sequence["Predictions"]) -> Self:
-        """Pieces in the order of the stream as one."""
+        """Join pieces that are in the order of the stream."""
         weights = [piece.weights for piece in pieces if piece.weights is not None]
         return cls(
             np.concatenate([np.empty(0, np.float32), *(piece.logits for piece in pieces)]),

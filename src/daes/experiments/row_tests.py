@@ -1,9 +1,9 @@
-"""Is one model better than another on these rows: tests whose chance is that of the rows, not of the seeds.
+"""Is one model better than another on these rows? Tests in which the rows are random, not the seeds.
 
 - DeLong's test of two AUCs on the same rows, by midranks, O(n log n).
 - A bootstrap over blocks of consecutive rows, which keeps what neighbouring rows have in common: bursts, hours, drift.
 
-Several seeds of one method count by their mean: the mean of the seeds' AUCs is a statistic of the rows like each one.
+Several seeds of a method are tested by their mean: the mean of their AUCs is a statistic of the rows, as each AUC is.
 """
 
 from collections.abc import Sequence
@@ -29,13 +29,13 @@ INTERVAL = 0.95
 
 @dataclass(frozen=True)
 class RowTest:
-    """By how much one model differs from another in a measure, and whether that may be the chance of the rows.
+    """By how much one model differs from another in a measure, and whether that may be chance.
 
     Args:
-        difference: the first less the second.
-        low, high: the interval of the difference that holds 95 % of the bootstrap's replicates.
-        bootstrap: two-tailed p of the block bootstrap.
-        delong: two-tailed p of DeLong's test; None for a measure that is not AUC.
+        difference: the first minus the second.
+        low, high: interval of the difference that contains 95 % of the bootstrap's replicates.
+        bootstrap: two-tailed p-value of the block bootstrap.
+        delong: two-tailed p-value of DeLong's test; None for a measure other than AUC.
     """
 
     difference: float
@@ -46,18 +46,18 @@ class RowTest:
 
     @property
     def p_value(self) -> float:
-        """The larger of both: a difference counts as one where both tests say so."""
+        """The larger of both: a difference is significant only if both tests say so."""
         return self.bootstrap if self.delong is None else max(self.bootstrap, self.delong)
 
 
 @dataclass(frozen=True)
 class RowStatistics:
-    """What the tests need of a model on n rows, K blocks of them.
+    """What the tests need to know of a model on n rows in K blocks.
 
-    **Shape.** `placements` (n,): of a click the part of the non-clicks that it scores above, of a non-click the part of
-    the clicks that score above it, ties counting one half. `wins` (K, K): the weight of the pairs of a click in block b
-    and a non-click in block c in which the click scores higher. `clicks`, `others`, `losses` (K,): weights of the rows
-    of either class, and summed losses. `labels`, `weights` (n,).
+    **Shape.** `placements` (n,): for a click the share of the non-clicks with a lower score, for a non-click the share
+    of the clicks with a higher score, ties counting one half. `wins` (K, K): the weight of the pairs of a click in
+    block b and a non-click in block c in which the click scores higher. `clicks`, `others`, `losses` (K,): total weight
+    of each class, and summed losses. `labels`, `weights` (n,).
     """
 
     labels: NDArray[np.bool_]
@@ -70,7 +70,7 @@ class RowStatistics:
 
     @classmethod
     def of(cls, seeds: Sequence[Predictions], blocks: int = BLOCKS) -> "RowStatistics":
-        """The mean over the seeds; all have a score for every row."""
+        """The mean over the seeds; each must have a score for every row."""
         labels, first_weights = seeds[0].labels, seeds[0].weights
         weights = np.ones(labels.size) if first_weights is None else first_weights.astype(np.float64)
         block = np.arange(labels.size) * blocks // max(labels.size, 1)
@@ -91,55 +91,44 @@ class RowStatistics:
             losses,
         )
 
-    @property
-    def auc(self) -> float:
-        """The mean AUC of the seeds; NaN with one class."""
-        pairs = self.clicks.sum() * self.others.sum()
-        return float(self.wins.sum() / pairs) if pairs else float("nan")
 
-    @property
-    def logloss(self) -> float:
-        """The mean LogLoss of the seeds."""
-        return float(self.losses.sum() / self.weights.sum())
-
-
-def compare_rows(first: RowStatistics, second: RowStatistics, measure: str, seed: int = 0) -> RowTest | None:
-    """Test two models on the same rows; None where the measure is not defined on them, or they are fewer than blocks.
+def compare_rows(first: RowStatistics, second: RowStatistics, measure: str) -> RowTest | None:
+    """Test two models on the same rows; None where the measure is undefined on them, or there are fewer than blocks.
 
     Args:
-        first, second: the models' statistics, of the same rows and blocks.
+        first, second: statistics of the models, on the same rows and blocks.
         measure: "auc" or "logloss".
-        seed: of the bootstrap's draws, the same for all comparisons.
     """
     if not np.array_equal(first.labels, second.labels):
-        raise ValueError("both models must be judged on the same rows; their labels differ")
-    if first.labels.size < first.losses.size:  # a block without rows says nothing and would count as one that does
+        raise ValueError("both models must be evaluated on the same rows; their labels differ")
+    if first.labels.size < first.losses.size:  # an empty block holds no information but would count as a block
         return None
-    draws = _draws(first.losses.size, seed)
+    draws = _draws(first.losses.size)
     if measure == "auc":
-        pairs = first.clicks.sum() * first.others.sum()
-        if not pairs:
-            return None
         gap = first.wins - second.wins
-        weight = (draws @ first.clicks) * (draws @ first.others)
-        replicates = ((draws @ gap) * draws).sum(1)[weight > 0] / weight[weight > 0]
-        return _test(float(gap.sum() / pairs), replicates, delong_test(first, second))
-    if not first.weights.sum():
+        total = first.clicks.sum() * first.others.sum()
+        gaps, totals = ((draws @ gap) * draws).sum(1), (draws @ first.clicks) * (draws @ first.others)
+    else:
+        gap = first.losses - second.losses
+        total = first.weights.sum()
+        gaps, totals = draws @ gap, draws @ (first.clicks + first.others)
+    if not total:
         return None
-    loss = first.losses - second.losses
-    total = draws @ (first.clicks + first.others)
-    replicates = (draws @ loss)[total > 0] / total[total > 0]
-    return _test(float(loss.sum() / first.weights.sum()), replicates, None)
+    difference = float(gap.sum() / total)
+    replicates = gaps[totals > 0] / totals[totals > 0]
+    low, high = np.quantile(replicates, [(1 - INTERVAL) / 2, (1 + INTERVAL) / 2]).tolist()
+    delong = delong_test(first, second) if measure == "auc" else None
+    return RowTest(difference, low, high, bootstrap_p(difference, low, high), delong)
 
 
 def delong_test(first: RowStatistics, second: RowStatistics) -> float:
-    """Two-tailed p of DeLong's test of two AUCs on the same rows.
+    """Two-tailed p-value of DeLong's test of two AUCs on the same rows.
 
         AUC₁ − AUC₂ = mean of d over the clicks,   d = V₁ − V₂ the difference of placements
         Var = var(d of the clicks) / m + var(d of the non-clicks) / n
 
-    With weights the means are weighted, and Var is Σw²(d − mean)² / (Σw)² of either class. p is 1 where two models
-    order all pairs alike, and where a class has one row only, whose variance nobody knows.
+    With weights the means are weighted, and each class contributes Σw²(d − mean)² / (Σw)² to Var. p is 1 where both
+    models order all pairs alike, and where a class has a single row, whose variance is unknown.
     """
     gap = first.placements - second.placements
     difference, variance = 0.0, 0.0
@@ -165,7 +154,7 @@ def _placements(logits: Floats, labels: NDArray[np.bool_], weights: Floats) -> F
 
 
 def _wins(logits: Floats, labels: NDArray[np.bool_], weights: Floats, block: NDArray[Any], blocks: int) -> Floats:
-    """The weight of the won pairs of each pair of blocks; the smaller class is looked up among the larger one."""
+    """The weight of the won pairs of each pair of blocks; the smaller class is searched for in the larger one."""
     if np.count_nonzero(labels) > labels.size / 2:
         return _wins(-logits, ~labels, weights, block, blocks).T
     order = np.argsort(logits[labels])
@@ -190,23 +179,18 @@ def _weight_below(values: Floats, others: Floats, weights: Floats) -> Floats:
 
 
 @cache
-def _draws(blocks: int, seed: int) -> Floats:
-    """How often each replicate has each block, (replicates, K)."""
-    drawn = np.random.default_rng(seed).multinomial(blocks, np.full(blocks, 1 / blocks), REPLICATES)
+def _draws(blocks: int) -> Floats:
+    """How often each replicate contains each block, (replicates, K); the same for all comparisons."""
+    drawn = np.random.default_rng(0).multinomial(blocks, np.full(blocks, 1 / blocks), REPLICATES)
     return drawn.astype(np.float64)
 
 
-def _test(difference: float, replicates: Floats, delong: float | None) -> RowTest:
-    low, high = np.quantile(replicates, [(1 - INTERVAL) / 2, (1 + INTERVAL) / 2]).tolist()
-    return RowTest(difference, low, high, bootstrap_p(difference, low, high), delong)
-
-
 def bootstrap_p(difference: float, low: float, high: float) -> float:
-    """Two-tailed p of a difference whose replicates have 95 % between low and high, by Student's law.
+    """Two-tailed p-value, by Student's t, of a difference with 95 % of its replicates between low and high.
 
-    The width of the interval gives the standard error, and the number of blocks, less one, the degrees of freedom. To
-    count replicates beyond 0 instead would end at 2 / 10,000, which a correction for a few hundred comparisons always
-    lifts above 5 %.
+    The width of the interval gives the standard error, the number of blocks minus one the degrees of freedom. Counting
+    the replicates beyond 0 instead could not give less than 2 / 10,000, which a correction for a few hundred
+    comparisons always lifts above 5 %.
 
     >>> round(bootstrap_p(0.02, 0.0, 0.04), 3), bootstrap_p(0.02, 0.018, 0.022) < 1e-20, bootstrap_p(0.0, 0.0, 0.0)
     (0.054, True, 1.0)

@@ -1,4 +1,4 @@
-"""Runs what a result log lacks, in this process or in several, until a deadline."""
+"""Runs the tasks whose results a log lacks, in this process or in several, until a deadline."""
 
 import time
 import traceback
@@ -25,19 +25,19 @@ def run_missing(
     deadline: float | None = None,
     run: RunTasks | None = None,
 ) -> Iterator[tuple[Any, Content]]:
-    """Pairs of an item and its result, as they are done and logged, of the items whose key the log lacks.
+    """Pairs of an item and its result, as they are finished and logged, for the items whose key the log lacks.
 
     Args:
-        task: `task(shared, item, note)` gives a result as plain values, its `predictions` (arrays by name) apart. One
-            that raises has `error` (a sentence) and `traceback` as its result; the others go on.
-        items: what to do it with, by key.
-        log: where results go.
-        shared: handed to every call.
-        describe: what a line of the log says of an item besides its result.
+        task: `task(shared, item, note)` returns a result as plain values, except for its `predictions` (arrays by
+            name). If it raises, the result is `error` (a sentence) and `traceback`, and the other items are still run.
+        items: the items by key.
+        log: where results are stored.
+        shared: passed to every call.
+        describe: further fields of an item's line in the log.
         jobs, threads: as for `run_tasks`.
-        on_note: called with the item and what its task notes.
-        deadline: the `time.monotonic` from which on no further item is begun.
-        run: who runs the tasks, in place of processes of this machine.
+        on_note: called with an item and a message of its task.
+        deadline: the value of `time.monotonic` after which no further item is started.
+        run: what runs the tasks instead of processes on this machine.
     """
     missing = {key: item for key, item in items.items() if key not in log}
     for (key, item), outcome in (run or run_tasks)(
@@ -56,7 +56,7 @@ def run_missing(
 
 
 def is_past(deadline: float | None) -> bool:
-    """Whether a `time.monotonic` has been reached."""
+    """Whether `time.monotonic` has reached the deadline."""
     return deadline is not None and time.monotonic() >= deadline
 
 

@@ -1,4 +1,4 @@
-"""Scores of methods × backbones × measures over seeds, and what follows from them: means, the best, tests, ranks."""
+"""Scores of methods × backbones × measures over seeds: their means, the best, tests and ranks."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,24 +17,24 @@ Scores = Mapping[str, Mapping[str, Mapping[str, Sequence[float | None]]]]
 
 
 def higher_is_better(measure: str) -> bool:
-    """Whether a larger value of the measure is the better one."""
+    """Whether a larger value of the measure is better."""
     return measure.endswith("auc")
 
 
 def defined(value: float | None) -> float | None:
-    """A score, None where it is not defined, as the AUC of one class."""
+    """A score, or None where it is not defined, such as the AUC of one class."""
     return value if value is not None and isfinite(value) else None
 
 
 @dataclass(frozen=True)
 class SeedScores:
-    """One measure of one method on one backbone, one value per seed that has one."""
+    """One measure of one method on one backbone: the values of the seeds for which it is defined."""
 
     values: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> Self:
-        """From one value per seed; those that are None or not finite, as the AUC of one class, are left out.
+        """From one value per seed; those that are None or not finite are left out.
 
         >>> SeedScores.of([0.5, None, float("nan")]).values
         (0.5,)
@@ -56,7 +56,7 @@ class SeedScores:
 
 
 class Tested:
-    """What a test of a difference in a measure says, whatever the test."""
+    """The outcome of a test of a difference in a measure."""
 
     measure: str
     difference: float
@@ -69,7 +69,7 @@ class Tested:
 
     @property
     def significant(self) -> bool:
-        """Whether both differ at the 5 % level."""
+        """Whether the difference is significant at the 5 % level."""
         return self.p_value is not None and self.p_value < LEVEL
 
 
@@ -86,13 +86,13 @@ class BaselineTest(Tested):
 
 
 def collect_scores(results: "Iterable[TrialResult]", measures: Mapping[str, str]) -> Scores:
-    """Label → backbone → name → one value per result, None where it is not defined; `measures` are metrics by name."""
-    found: dict[str, dict[str, dict[str, list[float | None]]]] = {}
+    """Label → backbone → name → one value per result, None where undefined; `measures` maps names to metrics."""
+    scores: dict[str, dict[str, dict[str, list[float | None]]]] = {}
     for result in results:
-        place = found.setdefault(result.label, {}).setdefault(result.backbone, {})
+        column = scores.setdefault(result.label, {}).setdefault(result.backbone, {})
         for name, measure in measures.items():
-            place.setdefault(name, []).append(defined(result.metrics.get(measure)))
-    return found
+            column.setdefault(name, []).append(defined(result.metrics.get(measure)))
+    return scores
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class ScoreTable:
 
     @classmethod
     def of(cls, values: Scores) -> Self:
-        """From label → backbone → measure → one value per seed, None where there is none."""
+        """From label → backbone → measure → one value per seed, None where undefined."""
         scores = {
             (label, backbone, measure): SeedScores.of(seeds)
             for label, by_backbone in values.items()
@@ -125,23 +125,19 @@ class ScoreTable:
         """The scores of one method in one column; empty where it has none."""
         return self.scores.get((label, backbone, measure), SeedScores())
 
-    def means(self, backbone: str, measure: str, labels: Sequence[str] | None = None) -> dict[str, float]:
-        """The mean of each label that has a score in the column."""
-        found = {label: self.get(label, backbone, measure) for label in (self.labels if labels is None else labels)}
-        return {label: scores.mean for label, scores in found.items() if scores}
-
     def best(self, backbone: str, measure: str, labels: Sequence[str] | None = None) -> str | None:
-        """The label of the best mean in a column, the first of several; None where there is no score."""
-        means = self.means(backbone, measure, labels)
+        """The label with the best mean in a column, the first of several; None where there is no score."""
+        scores = {label: self.get(label, backbone, measure) for label in (self.labels if labels is None else labels)}
+        means = {label: seeds.mean for label, seeds in scores.items() if seeds}
         pick = max if higher_is_better(measure) else min
         return pick(means, key=lambda label: means[label]) if means else None
 
     def cell(self, label: str, backbone: str, measure: str, mark: str = "") -> Cell:
-        """Mean ± deviation for a table; what equals the best of the column as printed is strong."""
+        """Mean ± deviation for a table; strong where it equals the best of the column as printed."""
         scores, best = self.get(label, backbone, measure), self.best(backbone, measure)
         strong = bool(scores) and fixed(scores.mean) == fixed(self.get(best or label, backbone, measure).mean)
         spread = "" if scores.std is None else f"± {fixed(scores.std)}"
-        return Cell(fixed(scores.mean), strong=strong, note=" ".join(part for part in (spread, mark) if part))
+        return Cell(fixed(scores.mean), strong=strong, note=f"{spread} {mark}".strip())
 
     def test(self, subject: str, baselines: Sequence[str], backbone: str, measure: str) -> BaselineTest | None:
         """The subject against the best of the baselines by the paper's t-test; None where one side has no score."""
@@ -154,7 +150,7 @@ class ScoreTable:
         return BaselineTest(backbone, measure, subject, best, mine.mean - theirs.mean, p_value)
 
     def ranks(self, measure: str, backbones: Sequence[str], labels: Sequence[str] | None = None) -> dict[str, float]:
-        """The average rank of each label over the backbones, 1 being the best; without a score it is last."""
+        """The average rank of each label over the backbones, 1 being the best; a label without a score ranks last."""
         names = self.labels if labels is None else tuple(labels)
         means = [[self.get(label, backbone, measure).mean for backbone in backbones] for label in names]
         if not names:

@@ -1,4 +1,4 @@
-"""Tests of several results: seeds against seeds, many p-values at once, many methods over many streams."""
+"""Statistical tests: t-tests between seeds, ranks, Holm's correction, Friedman's test over streams."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ from daes.extras import require
 Floats = NDArray[np.float64]
 Kind = Literal["student", "welch", "paired"]
 LEVEL = 0.05
-"""The p below which a difference between seeds is called significant."""
+"""The p-value below which a difference is called significant."""
 
 
 @dataclass(frozen=True)
 class TTest:
     """The result of a two-tailed t-test.
 
-    `difference` is mean(first) − mean(second); `p_value` is the probability of one at least as large in size, were the
-    true means equal.
+    `difference` is mean(first) − mean(second); `p_value` is the probability of one at least as large in absolute value
+    if the true means were equal.
     """
 
     kind: Kind
@@ -42,10 +42,9 @@ def t_test(first: ArrayLike, second: ArrayLike, kind: Kind = "student") -> TTest
 
     - `student`, the paper's: unpaired, one variance for both; n₁ + n₂ − 2 degrees of freedom.
     - `welch`: unpaired, a variance for each; Welch–Satterthwaite degrees of freedom.
-    - `paired`: of the differences seed by seed, where one seed means the same data order for both; n − 1.
+    - `paired`: of the differences seed by seed, where a seed means the same data order for both; n − 1.
 
-    Results that do not vary at all, for which scipy gives NaN, leave no doubt: p is 1 where the means are equal and 0
-    where they are not.
+    For results that do not vary at all, where scipy returns NaN, p is 1 if the means are equal and 0 if not.
 
     >>> result = t_test([0.7892, 0.7894, 0.7893, 0.7891, 0.7895], [0.7877, 0.7879, 0.7876, 0.7878, 0.7880])
     >>> round(result.difference, 5), result.degrees_of_freedom, result.significant(0.01)
@@ -72,21 +71,21 @@ def average_rank(
 ) -> Floats:
     """The mean over columns of each method's rank in the column, 1 being the best.
 
-    A column is one measure on one data set and backbone; AUC is better when higher, LogLoss when lower. A method
-    without a result (NaN) ranks last in its column, sharing that place with others of its kind.
+    A column is one measure on one data set and backbone; a higher AUC is better, and so is a lower LogLoss. Methods
+    without a result (NaN) share the last rank of their column.
 
     **Shape.** (methods, columns) → (methods,).
 
     Args:
-        results: what each method reached in each column.
-        higher_is_better: for all columns, or one per column.
-        ties: `mean` gives equal results the mean of the places they take up; `order` ranks the one listed first higher.
+        results: the score of each method in each column.
+        higher_is_better: one value for all columns, or one per column.
+        ties: `mean` gives equal results the mean of their ranks; `order` ranks the one listed first higher.
 
     >>> average_rank([[0.79, 0.46], [0.78, 0.46], [0.77, 0.47]], higher_is_better=[True, False])
     array([1.25, 1.75, 3.  ])
     """
-    # NOTE[DIFF]: the paper's table ranks by the AUC columns alone and breaks ties by the order of its rows (found: this
-    # reproduces all 45 of its ranks); here ties share their places by default, because the order of rows means nothing.
+    # NOTE[DIFF]: the paper's table ranks by the AUC columns alone and breaks ties by the order of its rows (this
+    # reproduces all 45 of its ranks); here ties share their ranks by default, because the order of rows is arbitrary.
     table = np.asarray(results, dtype=np.float64)
     if table.ndim != 2 or not table.size:
         raise ValueError(f"results must be a table of methods × columns, got shape {table.shape}")
@@ -103,10 +102,10 @@ def average_rank(
 
 
 def holm(p_values: ArrayLike) -> Floats:
-    """Holm's correction: each p as it counts where so many hypotheses were tested at once.
+    """Holm's correction of p-values for the number of hypotheses that were tested together.
 
-    The k-th smallest of n is multiplied by n − k + 1, and none is below a smaller one. What is below a level then holds
-    with no more than that chance of a single false one among all.
+    The k-th smallest of n is multiplied by n − k + 1, and none may be below a smaller one. Rejecting what is then below
+    a level rejects a true hypothesis at all with no more than that probability.
 
     **Shape.** (n,) → (n,).
 
@@ -126,8 +125,8 @@ def holm(p_values: ArrayLike) -> Floats:
 class Friedman:
     """The result of Friedman's test: do methods differ over blocks (streams)?
 
-    `ranks` are the methods' mean ranks, 1 being the best; two of them differ at the 5 % level (Nemenyi) where they are
-    further apart than `critical_difference`.
+    `ranks` are the methods' mean ranks, 1 being the best; two methods differ at the 5 % level (Nemenyi) if their ranks
+    are more than `critical_difference` apart.
     """
 
     statistic: float
@@ -140,9 +139,8 @@ class Friedman:
 def friedman(results: ArrayLike, *, higher_is_better: bool = True) -> Friedman | None:
     """Friedman's test of methods over blocks, by scipy, with Nemenyi's critical difference of mean ranks.
 
-    A block is a stream: results on one stream are not independent, those on different streams are. Where a method has
-    several results on a stream (backbones, seeds), their mean is its result. None with fewer than three methods or two
-    blocks.
+    A block is a stream: results on one stream are not independent, those on different streams are. Several results of a
+    method on one stream (backbones, seeds) enter as their mean. None with fewer than three methods or two blocks.
 
     **Shape.** `results` (methods, blocks), finite.
 

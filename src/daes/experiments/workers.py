@@ -1,4 +1,4 @@
-"""Independent tasks in processes of their own; a process that dies takes no other with it.
+"""Independent tasks in separate processes; one that dies does not affect the others.
 
 `concurrent.futures` is not used because there one killed worker breaks the whole pool.
 """
@@ -6,6 +6,7 @@
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
@@ -14,20 +15,17 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 Task = Callable[[Any, Any, Callable[[Any], None]], Any]
-"""task(shared, item, note) → result, where `note(message)` sends a message to the parent; a function of a module."""
-
-
+"""task(shared, item, note) → result, where `note(message)` sends a message to the parent; it must be picklable."""
 RunTasks = Callable[..., Iterator[tuple[Any, Any]]]
-"""What runs independent tasks: `run_tasks`, or what takes the same arguments, as `daes.engines.ray.RayTasks`."""
+"""`run_tasks`, or something with the same arguments, such as `daes.engines.ray.RayTasks`."""
 
 
 @dataclass(frozen=True)
 class WorkerExit:
-    """What stands for a result where the process ended before it had one."""
+    """Takes the place of a result where the process ended without one; `reason` may say more than the exit code."""
 
     exit_code: int | None
     reason: str = ""
-    """Why, where that is known better than by the exit code."""
 
     def __str__(self) -> str:
         if self.reason:
@@ -49,16 +47,16 @@ def run_tasks(
     on_note: Callable[[Any, Any], None] = lambda item, message: None,
     enough: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[Any, Any]]:
-    """Pairs of an item and its result, as they are done.
+    """Pairs of an item and its result, in the order in which they finish.
 
     Args:
-        task: what to do with an item. It must not raise: an error is a result too.
-        shared: handed to every call; sent to each process once.
-        items: what to do it with.
-        jobs: how many fresh (spawned) processes compute them; with one, everything is done in this process.
-        threads: of torch, in each of several processes.
-        on_note: called with the item and what its task notes.
-        enough: once it says so, no further item is begun; those in progress are finished.
+        task: the function to call. It must not raise: an error is a result too.
+        shared: passed to every call; sent to each process once.
+        items: one per call.
+        jobs: number of spawned processes; with one, everything is done in this process.
+        threads: torch's threads in each of several processes.
+        on_note: called with an item and a message of its task.
+        enough: once it returns true, no further item is started; those in progress are finished.
     """
     waiting = deque(items)
     if jobs <= 1:
@@ -109,7 +107,8 @@ class _Worker:
 
     def begin(self, item: Any) -> None:
         self.item, self.busy = item, True
-        self.connection.send(item)
+        with suppress(BrokenPipeError, ConnectionResetError):  # if the process has died, receiving will fail too
+            self.connection.send(item)
 
     def exit(self) -> WorkerExit:
         self.process.join()
@@ -125,7 +124,7 @@ class _Worker:
 def _work(connection: Connection, task: Task, shared: Any, threads: int) -> None:
     import torch
 
-    # The terminal's interrupt goes to all processes; the parent decides what it means.
+    # The terminal sends an interrupt to all processes; only the parent reacts to it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(threads)
     while True:

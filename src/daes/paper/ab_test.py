@@ -1,6 +1,7 @@
 """A simulated online experiment: revenue per user with DAES against a production baseline of static bins."""
 
 from dataclasses import asdict, replace
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from daes.stream.dataset import Dataset
 from daes.table import markdown_table
 
 PAIRS = (("efd", "efd"), ("efd", "daes-gate"), ("ld", "daes-gate"), ("efd", "daes"))
-"""Control and treatment; the first pair is an A/A test, which must find nothing."""
+"""Control and treatment; the first pair is an A/A test, which should find no difference."""
 _PRODUCTION = ("efd", "ld")
 _LEAST_REQUESTS = 1000
 _COLOURS = (figures.GREY, figures.BLUE, figures.PURPLE, figures.GREEN)
@@ -57,15 +58,14 @@ def _title(control: str, treatment: str) -> str:
     return f"{method_title(treatment)} against {method_title(control)}"
 
 
-_NOTHING = _title(*PAIRS[0])
+_NO_CHANGE = _title(*PAIRS[0])
 
 
 def _pooled(experiments: Findings) -> Findings:
-    """Means over the seeds with 95 % intervals, by title and measure: between seeds where there are several, else over
-    users.
+    """Title → measure → mean over the seeds with its 95 % interval: between seeds if there are enough, else over users.
 
-    The latter leaves out that two models of one kind differ by what they happened to learn, as the A/A test shows. The
-    variance between seeds is that of all experiments together: each by itself has too few seeds to know it.
+    The latter ignores that two models of the same kind learn different things, as the A/A test shows. The variance
+    between seeds is pooled over all experiments: each of them has too few seeds to estimate it.
     """
     pooled: Findings = {title: {} for title in experiments}
     intervals = {"lift": "lift_interval", "paired_lift": "paired_interval", "value_lift": "value_interval"}
@@ -86,16 +86,14 @@ def _pooled(experiments: Findings) -> Findings:
 
 def markdown(result: ExperimentResult) -> str:
     found = result.results
-    market = found["market"]
-    rows, details = [], []
-    means, seeds = _pooled(found["experiments"]), counted(result.settings["seeds"], "seed")
+    market, pooled = found["market"], _pooled(found["experiments"])
+    rows = [[title, *map(_interval, measures.values())] for title, measures in pooled.items()]
+    details = []
     for title, one in found["experiments"].items():
-        pooled = means[title]
-        rows.append([title, *(_interval(pooled[name]) for name in ("lift", "paired_lift", "value_lift"))])
-        oracle = float(np.mean([seed["oracle_lift"] for seed in one["seeds"]]))
-        users = float(np.mean([sum(seed["users"]) for seed in one["seeds"]]))
+        oracle = fmean(seed["oracle_lift"] for seed in one["seeds"])
+        users = fmean(sum(seed["users"]) for seed in one["seeds"])
         quality = [
-            fixed(float(np.mean([seed["arms"][arm][name] for seed in one["seeds"]])), digits)
+            fixed(fmean(seed["arms"][arm][name] for seed in one["seeds"]), digits)
             for name, digits in (("auc", 4), ("calibration", 2))
             for arm in (0, 1)
         ]
@@ -103,8 +101,8 @@ def markdown(result: ExperimentResult) -> str:
     intro = (
         f"Simulated: {market['days']} days of {count(market['requests_per_day'])} requests after "
         f"{market['warm_up_days']} days of warm-up, {market['candidates']} ads bid for each, generalised second price; "
-        f"{market['backbone']}, batches of {market['batch_size']}; {seeds}. The paper: "
-        f"ARPU {percent(ARPU_GAIN, 3, sign=True)} against production bins (EFD, LD). 95 % intervals in brackets."
+        f"{market['backbone']}, batches of {market['batch_size']}; {counted(result.settings['seeds'], 'seed')}. The "
+        f"paper: ARPU {percent(ARPU_GAIN, 3, sign=True)} against production bins (EFD, LD). 95 % intervals in brackets."
     )
     lifts = ["experiment", "ARPU, as measured", "expected revenue, paired", "value of shown ads, paired"]
     quality = [f"{name}, {arm}" for name in ("AUC", "calibration") for arm in ("control", "treatment")]
@@ -121,16 +119,21 @@ def verdict(result: ExperimentResult) -> str:
     pooled = _pooled(result.results["experiments"])
     sentences = []
     for title, one in pooled.items():
-        sure = "" if title == _NOTHING else f", {_judged(one, pooled[_NOTHING], result.settings['seeds'])}"
-        sentences.append(
-            f"{title}: expected revenue {_interval(one['paired_lift'])}{sure}; ARPU {_interval(one['lift'])}."
-        )
-    return f"Simulated, beside the paper's {percent(ARPU_GAIN, 3, sign=True)}. " + " ".join(sentences)
+        if title == _NO_CHANGE:
+            judged = ""
+        elif result.settings["seeds"] < ENOUGH_SEEDS:
+            judged = ", not judged with so few seeds"
+        else:
+            more = _beyond(one, pooled[_NO_CHANGE])
+            judged = ", more than in the A/A test" if more else ", not distinguishable from the A/A test"
+        revenue, arpu = _interval(one["paired_lift"]), _interval(one["lift"])
+        sentences.append(f"{title}: expected revenue {revenue}{judged}; ARPU {arpu}.")
+    return f"Simulated; the paper reports {percent(ARPU_GAIN, 3, sign=True)}. " + " ".join(sentences)
 
 
 def judge(result: ExperimentResult) -> Judgement:
-    """With DAES gate the expected revenue, paired, rises more than the A/A test shows, against (1) EFD, (2) LD: by a
-    t-test between three seeds or more, the variance being that of all experiments together.
+    """With DAES gate, paired expected revenue rises by more than in the A/A test, against (1) EFD and (2) LD: by a
+    t-test between three or more seeds, with the variance pooled over all experiments.
     """
     pooled = _pooled(result.results["experiments"])
     titles = {method_title(control): _title(control, "daes-gate") for control in _PRODUCTION}
@@ -139,7 +142,7 @@ def judge(result: ExperimentResult) -> Judgement:
         f"{percent(one['paired_lift']['mean'], 1, sign=True)} against {name}" for name, one in lifts.items()
     )
     enough = result.settings["seeds"] >= ENOUGH_SEEDS
-    nothing = pooled[_NOTHING]
+    nothing = pooled[_NO_CHANGE]
     return [_beyond(one, nothing) for one in lifts.values() if enough], (
         f"Simulated: expected revenue with DAES gate is {shown}, "
         f"{percent(nothing['paired_lift']['mean'], 1, sign=True)} in the A/A test"
@@ -148,17 +151,10 @@ def judge(result: ExperimentResult) -> Judgement:
 
 
 def _beyond(one: Findings, nothing: Findings) -> bool:
-    """Whether a lift is larger than that of the A/A test, p < 0.05: the difference of two means has twice the variance
-    of one.
-    """
+    """Whether a lift is larger than that of the A/A test, p < 0.05."""
     lift, chance = one["paired_lift"], nothing["paired_lift"]
+    # The difference of two means has twice the variance of one.
     return bool(lift["mean"] - chance["mean"] > 2**0.5 * (lift["high"] - lift["low"]) / 2)
-
-
-def _judged(one: Findings, nothing: Findings, seeds: int) -> str:
-    if seeds < ENOUGH_SEEDS:
-        return "not judged by so few seeds"
-    return "more than the A/A test shows" if _beyond(one, nothing) else "not distinguishable from the A/A test"
 
 
 def draw(result: ExperimentResult) -> "figures.Figure":
@@ -171,23 +167,17 @@ def draw(result: ExperimentResult) -> "figures.Figure":
             pooled = {key: 100 * value for key, value in means[title][name].items()}
             left.plot([pooled["low"], pooled["high"]], [place - lift] * 2, color=colour, linewidth=1.4)
             left.plot(pooled["mean"], place - lift, marker, color=colour, markersize=6)
-            left.plot(
-                [100 * seed[name] for seed in one["seeds"]],
-                [place - lift] * len(one["seeds"]),
-                ".",
-                color=colour,
-                alpha=0.35,
-            )
+            seeds = [100 * seed[name] for seed in one["seeds"]]
+            left.plot(seeds, [place - lift] * len(seeds), ".", color=colour, alpha=0.35)
         daily = 100 * np.mean([seed["daily_lift"] for seed in one["seeds"]], axis=0)
         right.plot(np.arange(1, daily.size + 1), daily, "o-", color=colour)
         figures.at_end(right, daily.size, float(daily[-1]), title.split(":")[0], colour)
     left.axvline(0, color=figures.GREY, linewidth=0.8)
     left.axvline(100 * ARPU_GAIN, color=figures.VERMILION, linestyle=":", linewidth=1.2)
     left.text(100 * ARPU_GAIN, -0.72, " the paper's ARPU", color=figures.VERMILION, fontsize=7.5, va="center")
-    left.set_yticks(range(len(experiments)), [title.replace(" against ", "\nagainst ") for title in experiments])
-    left.set(ylim=(len(experiments) - 0.5, -0.95), xlabel="treatment over control, %")
+    figures.name_rows(left, [title.replace(" against ", "\nagainst ") for title in experiments], above=0.95)
+    left.set_xlabel("treatment over control, %")
     left.set_title("● ARPU measured  ■ revenue paired  ◆ value paired", fontsize=8.5)
-    left.grid(axis="y", visible=False)
     right.axhline(0, color=figures.GREY, linewidth=0.8)
     right.set(xlabel="day", ylabel="treatment over control, %", title="Expected revenue day by day, paired")
     market = result.results["market"]
@@ -209,17 +199,17 @@ EXPERIMENT = Experiment(
     rules (EFD, LD), statistically significant.
     """,
     differs="""
-    Everything: the paper's platform has hundreds of millions of users, this one is simulated. Users of a simulated
-    ad stream are split by a hash. For each request twenty ads with bids of their own compete; each arm shows
-    the ad of highest bid × predicted click rate, charges the generalised second price on a click, and learns from
-    its own impressions alone, after two days of common warm-up. Static bins are fitted on the warm-up and stay, as
-    in production between two updates.
+    Everything: the paper's platform has hundreds of millions of users, this one is simulated. Users of a simulated ad
+    stream are split by a hash. Twenty ads, each with its own bid, compete for a request; each arm shows the ad with the
+    highest bid × predicted click rate, charges the generalised second price for a click, and learns only from its own
+    impressions, after a common warm-up of two days. Static bins are fitted on the warm-up and then fixed, as in
+    production between two updates.
 
-    *ARPU, as measured* is what an online experiment sees: realised revenue of the users of each arm; its interval
-    is wide, because so few users are simulated. *Paired* is what only a simulator knows: the expected revenue (price
-    × true click rate) of what either model would have shown to every user. *Value* is bid × true click rate of the
-    shown ads. Note that under second prices revenue need not rise with the quality of the model: a sharper model sets
-    the winner further apart from the runner-up, who sets the price. Value has no such flaw. An A/A test stands beside.
+    *ARPU, as measured* is what an online experiment observes: realised revenue of the users of each arm; its interval
+    is wide because few users are simulated. *Paired* is known only to a simulator: the expected revenue (price × true
+    click rate) of what each model would have shown to every user. *Value* is bid × true click rate of the shown ads.
+    Note that with second prices revenue need not rise with the quality of the model: a sharper model moves the winner
+    away from the runner-up, who sets the price. Value does not have this flaw. An A/A test is run for comparison.
     """,
     run=run,
     markdown=markdown,

@@ -1,8 +1,9 @@
-"""Ablations of DAES: variants of a method, trained alike, in one table and one figure."""
+"""Ablations of DAES: variants of a method, trained the same way, in one table and one figure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise, product
+from typing import Any
 
 from daes.formatting import fixed
 from daes.paper import figures
@@ -30,35 +31,30 @@ from daes.stream.dataset import Dataset
 BACKBONES = ("deepfm",)
 """The paper does not say which backbone the figures of its ablations show."""
 FIXED_METHODS = tuple(name for name in TRAINING if name != "methods")
-"""The settings of an ablation whose methods are its own."""
+"""The settings of an ablation that trains methods of its own."""
 
 
 @dataclass(frozen=True)
 class Lines:
-    """Scores that lie on lines, as those of one method at several sizes.
+    """Scores that lie on lines, such as those of one method at several sizes.
 
     Args:
-        place: what the rows of the table are called.
-        axis: what the figure's axis is called.
+        header: header of the first column of the table.
+        axis: label of the figure's axis.
         series: the lines of a result.
     """
 
-    place: str
+    header: str
     axis: str
     series: Callable[[ExperimentResult], Series]
 
 
 Groups = Callable[[ExperimentResult], Mapping[str, Sequence[str]]]
-"""Labels that share a colour, for scores that are dots."""
+"""Labels that share a colour, for scores drawn as dots."""
 
 
 def ablation(
     *,
-    name: str,
-    title: str,
-    what: str,
-    claim: str,
-    differs: str,
     variants: Callable[[ExperimentSettings, Dataset], tuple[Mapping[str, Variant], Findings]],
     judge: Callable[[ExperimentResult], Judgement],
     figure: str,
@@ -66,16 +62,17 @@ def ablation(
     further: Callable[[ExperimentResult], str] = lambda result: "",
     more: Callable[[ExperimentResult], str] | None = None,
     uses: tuple[str, ...] = FIXED_METHODS,
+    **about: Any,
 ) -> Experiment:
     """An experiment that trains variants and shows their scores.
 
     Args:
-        name, title, what, claim, differs, judge, uses: as for `Experiment`.
-        variants: what to train, by label, and what else the result should hold.
-        figure: the title of the figure.
-        shape: lines, where the table has one row per place; otherwise dots in groups.
-        further: what the verdict says after the sentence of `judge`.
-        more: Markdown to follow the scores.
+        variants: the variants by label, and further findings.
+        judge, uses, about: arguments of `Experiment`.
+        figure: title of the figure.
+        shape: lines, with one table row per position on them; otherwise dots in groups.
+        further: continues the verdict after the sentence of `judge`.
+        more: Markdown that follows the scores.
     """
 
     def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
@@ -85,8 +82,11 @@ def ablation(
 
     def markdown(result: ExperimentResult) -> str:
         found = result.results
-        scores = series_table(found, shape.series(result), shape.place) if isinstance(shape, Lines) else None
-        parts = [how_trained(result), (scores or scores_table(found)) + failures(found)]
+        if isinstance(shape, Lines):
+            scores = series_table(found, shape.series(result), shape.header)
+        else:
+            scores = scores_table(found)
+        parts = [how_trained(result), scores + failures(found)]
         return "\n\n".join([*parts, more(result)] if more is not None else parts)
 
     def draw(result: ExperimentResult) -> "figures.Figure":
@@ -95,11 +95,6 @@ def ablation(
         return dot_figure(result, shape(result), figure)
 
     return Experiment(
-        name=name,
-        title=title,
-        what=what,
-        claim=claim,
-        differs=differs,
         run=run,
         markdown=markdown,
         verdict=lambda result: f"{judge(result)[1]} {further(result)}".rstrip(),
@@ -107,11 +102,12 @@ def ablation(
         draw=draw,
         data=("adstream", "flights"),
         uses=uses,
+        **about,
     )
 
 
 def against_autodis(result: ExperimentResult, labels: Callable[[str], Sequence[str]]) -> PairComparison:
-    """The forms of DAES against AutoDis, label by label, where there are both; `labels` gives those of a method."""
+    """The forms of DAES against AutoDis, label by label, if both are there; `labels` gives the labels of a method."""
     rivals = [method for method in result.results["methods"] if method == "autodis"]
     pairs = [zip(labels(one), labels(other), strict=True) for one, other in product(_daes(result), rivals)]
     return compare_pairs(result, chain.from_iterable(pairs))
@@ -168,11 +164,11 @@ SPACE = ablation(
     Figure 3: interpolation in quantile space is better than in value space. (Numbers are only in the figure.)
     """,
     differs="""
-    The paper uses "value space" in two senses. Its figure interpolates there; that is DAES with M equal parts
-    between the smallest and the largest value seen, everything else the same, with both modulations and with none.
-    Its text (§3.3 and the appendix on limitations) means the distances |x − q| of a value to quantiles, which DAE
-    encodes; that row is our reconstruction of DAE, which also differs from DAES by its quantiles (order statistics,
-    no reservoir) and by a small network in place of interpolation.
+    The paper uses "value space" in two senses. In its figure values are interpolated there: that is DAES with M equal
+    intervals between the smallest and the largest value seen, and everything else unchanged, with both modulations and
+    without. In its text (§3.3 and the appendix on limitations) it means the distances |x − q| of a value to quantiles,
+    which DAE encodes; that row is our reconstruction of DAE, which also differs from DAES in its quantiles (order
+    statistics, no reservoir) and in a small network instead of interpolation.
     """,
     variants=lambda settings, data: (SPACES, {}),
     judge=_judge_space,
@@ -188,7 +184,7 @@ MODULATIONS = ("gate", "tran")
 
 
 def beta_label(kind: str, beta: float) -> str:
-    """At β = 0 there is no modulation, whichever it is."""
+    """One label for both modulations at β = 0, where there is none."""
     return f"{kind}, β = {beta:g}" if beta else "no modulation (β = 0)"
 
 
@@ -209,7 +205,7 @@ def _highest(result: ExperimentResult) -> str:
             label = scores.best(backbone, "auc", labels)
             if label is not None:
                 best.append(f"{BETAS[labels.index(label)]:g} ({kind}, {backbone_title(backbone)})")
-    return f"The β of highest AUC: {', '.join(best)}." if best else ""
+    return f"The β with the highest AUC: {', '.join(best)}." if best else ""
 
 
 BETA_ABLATION = ablation(
@@ -217,12 +213,12 @@ BETA_ABLATION = ablation(
     title="Distribution modulation: β",
     what="β from 0 to 1, gate and tran",
     claim="""
-    Figure 4: weights that the context modulates (β > 0) are significantly better than others (β = 0). (Numbers are
-    only in the figure.)
+    Figure 4: weights modulated by the context (β > 0) are significantly better than others (β = 0). (Numbers are only
+    in the figure.)
     """,
     differs="""
-    β = 0 is one model for both modulations. It is judged at the paper's default, β = 0.5. The paper does not say which
-    backbone its figure shows.
+    β = 0 is one model for both modulations. The claim is judged at the paper's default, β = 0.5. The paper does not say
+    which backbone its figure shows.
     """,
     variants=lambda settings, data: (
         {beta_label(kind, beta): Variant(f"daes-{kind}", {"beta": beta}) for kind in MODULATIONS for beta in BETAS},
@@ -240,7 +236,7 @@ COUNTS = (10, 20, 30, 40, 50)
 
 
 def count_label(method: str, number: int) -> str:
-    """One method with so many meta-embeddings."""
+    """The label of a method with this number of meta-embeddings."""
     return f"{method_title(method)}, M = {number}"
 
 
@@ -261,7 +257,7 @@ def _rise(result: ExperimentResult, method: str) -> list[float | None]:
 
 def _judge_count(result: ExperimentResult) -> Judgement:
     """(1) DAES has a significantly higher AUC than AutoDis at the same M in most cases. (2) From M = 10 to 50 the AUC
-    of DAES rises in most cases. (3) That of AutoDis falls in most.
+    of DAES rises in most cases. (3) That of AutoDis falls in most cases.
     """
     against = against_autodis(result, _count_labels)
     sentence = f"DAES against AutoDis: {against}"
@@ -281,7 +277,7 @@ def _trends(result: ExperimentResult) -> str:
         f"{title} {', '.join(fixed(gain, sign=True) for gain in _rise(result, method))}"
         for method, title in _titles(result).items()
     )
-    return f"Change of AUC from M = {COUNTS[0]} to {COUNTS[-1]}, by backbone: {'; '.join(trends)}."
+    return f"Change in AUC from M = {COUNTS[0]} to {COUNTS[-1]}, by backbone: {'; '.join(trends)}."
 
 
 META_COUNT = ablation(
@@ -289,11 +285,11 @@ META_COUNT = ablation(
     title="Number of meta-embeddings",
     what="M = 10 … 50 meta-embeddings, DAES against AutoDis",
     claim="""
-    Figure 5: DAES is better than AutoDis at every M from 10 to 50 and gains a little with M, while AutoDis
-    loses. (Criteo; numbers are only in the figure.)
+    Figure 5: DAES is better than AutoDis at every M from 10 to 50 and improves slightly with M, while AutoDis gets
+    worse. (Criteo; numbers are only in the figure.)
     """,
     differs="""
-    AutoDis's input is min–max scaled as in its paper, which long tails make hard.
+    The input of AutoDis is min–max scaled as in its paper, which is a disadvantage with long tails.
     """,
     variants=_count_variants,
     judge=_judge_count,
@@ -323,7 +319,7 @@ def _feature_variants(settings: ExperimentSettings, data: Dataset) -> tuple[Mapp
     chosen = {
         _feature_label(method, number): Variant(method, numerical=features[:number])
         for number in range(len(features) + 1)
-        # Without a numerical feature the method does not matter: one of them stands for all.
+        # Without a numerical feature the method makes no difference: one model stands for all.
         for method in (methods if number else methods[:1])
     }
     return chosen, {"methods": methods, "features": features}
@@ -335,13 +331,13 @@ def _feature_series(result: ExperimentResult) -> Series:
 
 
 def _gains(result: ExperimentResult, method: str) -> list[float]:
-    """What each feature adds to the AUC, on all backbones, where it is known."""
+    """The change in AUC with each added feature, on all backbones, where it is known."""
     return _known(gain for pair in pairwise(_feature_labels(result, method)) for gain in changes(result, *pair))
 
 
 def _judge_features(result: ExperimentResult) -> Judgement:
-    """(1) DAES has a significantly higher AUC than AutoDis with the same features in most cases. (2) Most features that
-    are added raise the AUC of DAES.
+    """(1) DAES has a significantly higher AUC than AutoDis with the same features in most cases. (2) Most of the added
+    features raise the AUC of DAES.
     """
     # Without a numerical feature there is nothing to compare.
     against = against_autodis(result, lambda method: _feature_labels(result, method)[1:])
@@ -370,12 +366,12 @@ FEATURE_COUNT = ablation(
     title="Number of numerical features",
     what="numerical features added one by one, DAES against AutoDis",
     claim="""
-    Figure 5: from 26 categorical fields of Criteo on, every numerical feature that is added improves DAES,
-    which is ahead of AutoDis throughout. (Numbers are only in the figure.)
+    Figure 5: starting from the 26 categorical fields of Criteo, every added numerical feature improves DAES, which is
+    ahead of AutoDis throughout. (Numbers are only in the figure.)
     """,
     differs="""
-    Features are added in the order of the columns; the paper does not give its order. Without any, one model stands
-    for all methods.
+    Features are added in the order of the columns; the paper does not state its order. Without numerical features one
+    model stands for all methods.
     """,
     variants=_feature_variants,
     judge=_judge_features,

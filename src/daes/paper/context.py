@@ -1,4 +1,4 @@
-"""Which fields should modulate: those that change the numbers' distributions, or those that do not."""
+"""Which fields should modulate: those on which the distributions of numbers depend, or others."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +16,7 @@ from daes.table import markdown_table
 
 CHOICES = ("significant", "smallest", "insignificant")
 _FIELDS = 3
-_RANKED_SHARE = {"stream": 0.5, "paper": 0.8}  # the rows that are not judged
+_RANKED_SHARE = {"stream": 0.5, "paper": 0.8}  # the rows that are not evaluated
 _MOST_ROWS = 200_000
 
 
@@ -37,7 +37,7 @@ def variants(settings: ExperimentSettings, data: Dataset) -> tuple[Mapping[str, 
 
 
 def _ranking(data: Dataset, settings: ExperimentSettings) -> ContextRanking:
-    """Fields by strength, from the first rows, none of which is judged."""
+    """Fields by strength, from the first rows, which are not evaluated."""
     rows = data.head(settings.rows).count_rows()
     sample = data.sample(max(min(int(rows * _RANKED_SHARE[settings.protocol]), _MOST_ROWS), 1))
     return rank_context_fields(
@@ -47,7 +47,7 @@ def _ranking(data: Dataset, settings: ExperimentSettings) -> ContextRanking:
 
 
 def _weakest(ranking: ContextRanking) -> tuple[str, ...]:
-    """The weakest fields that are not among the significant ones; a field of one value says nothing and is left out."""
+    """The weakest fields outside the chosen significant ones; fields with a single value are left out."""
     several = tuple(row for row in ranking.rows if row.cardinality > 1)
     return replace(ranking, rows=several).insignificant(_FIELDS)
 
@@ -56,9 +56,9 @@ def more(result: ExperimentResult) -> str:
     found = result.results
     chosen = [[choice, ", ".join(fields) or "none"] for choice, fields in found["contexts"].items()]
     fields = [
-        [row["field"], count(row["cardinality"]), fixed(row["strength"]), p_value(row["p_value"]), sure]
+        [row["field"], count(row["cardinality"]), fixed(row["strength"]), p_value(row["p_value"]), significant]
         for row in found["ranking"]
-        for sure in ["yes" if row["significant"] else "no"]
+        for significant in ["yes" if row["significant"] else "no"]
     ]
     return "\n\n".join(
         [
@@ -72,9 +72,9 @@ def more(result: ExperimentResult) -> str:
 
 def further(result: ExperimentResult) -> str:
     scores, ranking = result.results["scores"], result.results["ranking"]
-    none = [(f"{kind}, significant", "no modulation") for kind in MODULATIONS if f"{kind}, significant" in scores]
+    pairs = [(f"{kind}, significant", "no modulation") for kind in MODULATIONS if f"{kind}, significant" in scores]
     weak = sum(not row["significant"] for row in ranking)
-    against = f"Significant fields against none: {compare_pairs(result, none)}"
+    against = f"Significant fields against no modulation: {compare_pairs(result, pairs)}"
     return f"{against} {weak} of {len(ranking)} fields are insignificant."
 
 
@@ -100,11 +100,11 @@ EXPERIMENT = ablation(
     is better than by three insignificant ones. (Numbers are only in the figure.)
     """,
     differs="""
-    Fields are ranked on the rows that are not judged, at most 200,000 of them: the first half (by the paper's
-    protocol the first four fifths). With many rows nearly every field is significant; then the three weakest of the
-    others stand for the insignificant ones, and are called so in the tables. The Wasserstein distance is taken between
-    ranks, less what shuffled groups of the same size show, else the field with most values would win. The paper's
-    default, the three smallest fields, and no modulation stand beside.
+    Fields are ranked on rows that are not evaluated, at most 200,000 of them: the first half (by the paper's protocol
+    the first four fifths). With many rows nearly every field is significant; then the three weakest of the others
+    represent the insignificant ones and are called that in the tables. The Wasserstein distance is taken between ranks,
+    minus that of shuffled groups of the same size, otherwise the field with the most values would win. The paper's
+    default, the three smallest fields, and no modulation are included for comparison.
     """,
     variants=variants,
     judge=judge,

@@ -1,5 +1,6 @@
-"""What DAES costs: throughput of training and scoring against EFD and AutoDis."""
+"""The cost of DAES: throughput of training and scoring compared with EFD and AutoDis."""
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
@@ -32,7 +33,7 @@ _ROWS = 200_000
 _BATCHES = 4
 _SMALL_BATCH = 128
 _REPEATS_PER_SEED = 4
-_AGE = 10  # times its reservoir that a model has observed before it is timed
+_AGE = 10  # before it is timed, a model has observed this many times the size of its reservoir
 
 
 def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
@@ -43,8 +44,7 @@ def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution
     size = min(settings.batch_size or BATCH_SIZE, len(rows))
     methods = settings.methods or METHODS
     backbone = (settings.backbones or ("deepfm",))[0]
-    batches = [rows[start : start + size] for start in range(0, len(rows) - size + 1, size)][:_BATCHES]
-    small = [rows[start : start + _SMALL_BATCH] for start in range(0, len(rows) - _SMALL_BATCH + 1, _SMALL_BATCH)]
+    batches, small = _split(rows, size, _BATCHES), _split(rows, _SMALL_BATCH, 4 * _BATCHES)
     learners = {}
     for method in methods:
         execution.note(f"{data.name}: {method_title(method)}")
@@ -62,9 +62,9 @@ def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution
     repeats = _REPEATS_PER_SEED * settings.seeds
 
     def measure(shared: None, piece: Findings, note: Any) -> Findings:
-        return _measure(learners, batches, small[: 4 * _BATCHES], piece["repeat"], settings.device)
+        return _measure(learners, batches, small, piece["repeat"], settings.device)
 
-    # One at a time, whatever `jobs` says: two would share the machine, and each be timed with the other.
+    # One at a time, whatever `jobs` says: several would slow each other down.
     found = run_pieces(
         measure,
         [{**setting, "repeat": repeat} for repeat in range(repeats)],
@@ -78,6 +78,11 @@ def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution
         "speeds": {method: {job: [one[method][job] for one in found] for job in JOBS} for method in methods},
         "parameters": {method: sum(p.numel() for p in one.model.parameters()) for method, one in learners.items()},
     }
+
+
+def _split(rows: Batch, size: int, most: int) -> list[Batch]:
+    """The first complete batches of the rows."""
+    return [rows[start : start + size] for start in range(0, len(rows) - size + 1, size)[:most]]
 
 
 def _aged(method: str, backbone: str, schema: Any, rows: Batch, device: str) -> TrainingStep:
@@ -105,12 +110,12 @@ def _measure(
 ) -> Findings:
     """Rows per second in one repeat: method → job → a number.
 
-    Methods take turns, in an order that rotates with the repeat, so that other load of the machine affects all of them.
+    Methods take turns, in an order that rotates with the repeat, so that other load on the machine affects all of them.
     """
-    names = list(learners)
-    speeds: Findings = {method: {} for method in names}
-    for place in range(len(names)):
-        method = names[(place + repeat) % len(names)]
+    order = deque(learners)
+    order.rotate(-repeat)
+    speeds: Findings = {method: {} for method in learners}
+    for method in order:
         learner = learners[method]
         for job, pieces in (("train", batches), ("score", batches), ("score_small", small)):
             started = _now(device)
@@ -130,7 +135,7 @@ def _now(device: str) -> float:
 
 
 def change(found: Findings, method: str, job: str) -> tuple[float, float, float]:
-    """Throughput over that of the baseline, less 1, repeat by repeat: median and quartiles."""
+    """Relative change of throughput against the baseline, repeat by repeat: median and quartiles."""
     ratios = np.divide(found["speeds"][method][job], found["speeds"][found["baseline"]][job]) - 1
     low, middle, high = np.quantile(ratios, [0.25, 0.5, 0.75])
     return float(middle), float(low), float(high)
@@ -157,7 +162,7 @@ def markdown(result: ExperimentResult) -> str:
 
 
 def judge(result: ExperimentResult) -> Judgement:
-    """Nothing: the paper's figure is of a whole platform, ours of the model alone."""
+    """Nothing: the paper measures a whole platform, we measure the model alone."""
     found = result.results
     parts = []
     for method in ("daes-gate", "daes-tran", "daes"):
@@ -181,12 +186,9 @@ def draw(result: ExperimentResult) -> "figures.Figure":
             figures.at_end(panel, max(middle, high, 0), place, f"{middle:+.0f} %", None, xytext=(4, 0))
         panel.axvline(0, color=figures.GREY, linewidth=0.8)
         panel.axvline(100 * QPS_CHANGE, color=figures.VERMILION, linestyle=":", linewidth=1.4)
-        panel.set_yticks(range(len(methods)), [method_title(method) for method in methods])
-        panel.set(
-            ylim=(len(methods) - 0.5, -0.5), title=title.capitalize(), xlabel="throughput against the baseline, %"
-        )
+        figures.name_rows(panel, [method_title(method) for method in methods])
+        panel.set(title=title.capitalize(), xlabel="throughput against the baseline, %")
         panel.margins(x=0.18)
-        panel.grid(axis="y", visible=False)
     figures.headline(
         figure,
         f"Throughput against {method_title(found['baseline'])}",
@@ -199,13 +201,13 @@ def draw(result: ExperimentResult) -> "figures.Figure":
 EXPERIMENT = Experiment(
     name="cost",
     title="Cost: throughput of training and scoring",
-    what="throughput of training and scoring with DAES against EFD and AutoDis",
+    what="throughput of training and scoring with DAES, compared with EFD and AutoDis",
     claim="Appendix, “System Overhead”: queries per second fell by 1.8 % after the deployment.",
     differs="""
-    The paper's figure is of a whole platform, whose model is a part of each query; ours is of the model alone, so
-    the same cost weighs more. Each model has first observed ten times its reservoir, as in a stream that has been
-    running for a while. Scoring is the plain PyTorch model in `eval()`; a frozen model for serving turns DAES into
-    table look-ups.
+    The paper measures a whole platform, in which the model is a part of each query; we measure the model alone, so the
+    same cost weighs more. Each model has first observed ten times its reservoir, as in a stream that has been running
+    for a while. Scoring uses the plain PyTorch model in `eval()`; a frozen model for serving replaces DAES by table
+    look-ups.
     """,
     run=run,
     markdown=markdown,

@@ -1,6 +1,6 @@
-"""The datasets of the experiments: how they are written, shown and described, and their columns."""
+"""The data sets of the experiments: their names, descriptions and columns."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
@@ -20,12 +20,12 @@ _DAY = 86_400e9  # nanoseconds
 
 
 def name_in(spec: str) -> str:
-    """The name of a dataset that is written as `criteo:PATH`, `automl:PATH`, `adstream[:ROWS]` or `flights`."""
+    """The name in `criteo:PATH`, `automl:PATH`, `adstream[:ROWS]` or `flights`."""
     return spec.partition(":")[0]
 
 
 def open_dataset(spec: str) -> Dataset:
-    """A dataset by name; any other data are an error."""
+    """A named data set; other data are an error."""
     if find_entry(spec) is None:
         usages = ", ".join(entry.usage for entry in DATASETS.values())
         raise ValueError(f"data must be a dataset whose schema is known ({usages}), got {spec}")
@@ -33,7 +33,7 @@ def open_dataset(spec: str) -> Dataset:
 
 
 def without_folders(spec: str) -> str:
-    """A dataset as it is written, without the folders of this machine.
+    """A data set as it was named, without the folders of this machine.
 
     >>> without_folders("criteo:/data/criteo/train.txt"), without_folders("adstream:5000")
     ('criteo:train.txt', 'adstream:5000')
@@ -43,7 +43,7 @@ def without_folders(spec: str) -> str:
 
 
 def describe(data: Dataset) -> dict[str, Any]:
-    """What a result says about its data."""
+    """The description of the data in a result."""
     entry = DATASETS[name_in(data.name)]
     return {
         "name": entry.name,
@@ -60,25 +60,19 @@ def describe(data: Dataset) -> dict[str, Any]:
 
 def columns(data: Dataset, names: Sequence[str]) -> dict[str, Floats]:
     """Numerical columns, NaN where missing."""
-    if isinstance(data.source, AdStream):  # a column by itself is made ten times as fast
+    if isinstance(data.source, AdStream):  # ten times as fast as generating all columns
         return {name: data.source.numbers(name, 0, data.count_rows()).astype(np.float64) for name in names}
-    pieces = list(_pieces(data, names, 1 << 16))
-    return {name: np.concatenate([np.empty(0), *(piece[name] for piece in pieces)]) for name in names}
-
-
-def column_batches(data: Dataset, name: str, batch_size: int) -> Iterator[Floats]:
-    """One numerical column in batches."""
-    for piece in _pieces(data, [name], batch_size):
-        yield piece[name]
-
-
-def _pieces(data: Dataset, names: Sequence[str], size: int) -> Iterator[dict[str, Floats]]:
-    for table in data.from_start().iter_tables(list(names), size):
-        yield {name: table[name].cast(pa.float64(), safe=False).to_numpy() for name in names}
+    tables = list(data.from_start().iter_tables(list(names), 1 << 16))
+    return {
+        name: np.concatenate(
+            [np.empty(0), *(table[name].cast(pa.float64(), safe=False).to_numpy() for table in tables)]
+        )
+        for name in names
+    }
 
 
 def days(data: Dataset) -> float | None:
-    """How many days the rows span; None where that is not known."""
+    """The number of days that the rows span; None if it is not known."""
     rows = data.count_rows()
     if data.name == "criteo":
         whole = data.source.num_rows

@@ -1,4 +1,4 @@
-"""How far an estimate lies from a stream's distribution, how far chance puts a sample, and what sampling costs."""
+"""Divergence of an estimate from a stream's distribution, its value by chance, and the cost of sampling."""
 
 import numpy as np
 
@@ -6,17 +6,17 @@ from daes.distribution import DistributionEstimator, JumpReservoir
 from daes.paper.published import RESERVOIR_SIZE
 
 FLOOR = 1e-6
-"""The least mass of a bucket, and the least divergence that is divided by."""
+"""Minimum mass of a bucket, and minimum divergence in a denominator."""
 _LEVELS = np.arange(1, 100) / 100
 _SMALL = 10_000
 _LEAST = 50
 
 
 def bucket_divergence(truth: DistributionEstimator, estimate: DistributionEstimator) -> float:
-    """KL divergence between the shares of the stream in bucket i of the true and of the estimated percentiles.
+    """KL divergence between the shares of the stream in the buckets of the true and of the estimated percentiles.
 
-    Bucket i is (c_(i−1), c_i] with c_i the i-th percentile, ties kept: of a value at which several percentiles lie, the
-    first of these buckets takes all. Where an estimate moves such a percentile by a hair, all of it falls elsewhere.
+    Bucket i is (c_(i−1), c_i] with c_i the i-th percentile, ties kept: where several percentiles coincide, the first of
+    their buckets contains all of the value's mass. An estimate slightly below such a value moves it to another bucket.
 
     >>> stream = JumpReservoir(1000)
     >>> stream.update(np.repeat([0.0, 1.0], [400, 600]))
@@ -30,13 +30,13 @@ def bucket_divergence(truth: DistributionEstimator, estimate: DistributionEstima
 
 
 def occupied_bins(truth: JumpReservoir) -> int:
-    """How many intervals between the true percentiles are distinct: ties make it fewer than 100."""
+    """The number of distinct intervals between the true percentiles; ties make it fewer than 100."""
     cuts = np.unique(truth.quantile(_LEVELS))
     return cuts.size + int(cuts[-1] < truth.maximum)
 
 
 def kl_by_chance(bins: int, size: int, length: int) -> float:
-    """The KL divergence that a uniform sample of `size` out of `length` values has on average: (k−1)/(2m)·(1 − m/T).
+    """The expected KL divergence of a uniform sample of `size` out of `length` values: (k−1)/(2m)·(1 − m/T).
 
     >>> round(kl_by_chance(100, 100_000, 36_300_000), 6)
     0.000494
@@ -45,7 +45,7 @@ def kl_by_chance(bins: int, size: int, length: int) -> float:
 
 
 def expected_draws(size: int, length: int) -> dict[str, float]:
-    """Random numbers that each rule draws over a stream on average, the first m values costing none.
+    """The expected number of random numbers that each rule draws over a stream; the first m values need none.
 
     RS: T − m. JRS, two per acceptance: the exact rule 2m·ln(T/m), the published one 2m·∫₁^(T/m) (1 − e^(−1/x)) dx.
 
@@ -62,7 +62,7 @@ def expected_draws(size: int, length: int) -> dict[str, float]:
 
 
 def slots(length: int, paper_length: int) -> tuple[int, ...]:
-    """Reservoir sizes for a stream of so many values: the paper's share of it, and 10,000 where that is less.
+    """Reservoir sizes for a stream of `length` values: the paper's share of it, and 10,000 if the share is smaller.
 
     >>> slots(29_400_000, 29_400_000), slots(107_000, 29_400_000)
     ((100000,), (364, 10000))

@@ -1,17 +1,15 @@
-"""How well OS, RS and JRS know a stream's distribution, and how many random numbers that takes."""
+"""How well OS, RS and JRS estimate a stream's distribution, and how many random numbers they draw."""
 
-from collections.abc import Iterator, Sequence
-from functools import partial
-from itertools import count as counting
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from daes.distribution import ESTIMATORS, JumpReservoir, OrderStatistics, kl_divergence
 from daes.formatting import count, percent, scientific
-from daes.paper.data import Floats, column_batches, name_in
+from daes.paper.data import Floats, columns, name_in
 from daes.paper.divergence import FLOOR, bucket_divergence, expected_draws, kl_by_chance, occupied_bins, slots
-from daes.paper.estimation_figure import errors_figure
+from daes.paper.estimation_figure import KINDS, SAMPLERS, draw
 from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
 from daes.paper.judging import Judgement, most
 from daes.paper.published import BATCH_SIZE, ESTIMATION_CALLS, ESTIMATION_KL, ESTIMATION_LENGTHS
@@ -26,26 +24,24 @@ FEATURES = {
     "flights": ("seats", "distance"),
     "automl": ("I1", "I2"),
 }
-"""A clustered and a spread feature of each data set."""
-KINDS = ("clustered", "spread")
-SAMPLERS = {"reservoir": "RS", "jump-paper": "JRS, published rule", "jump": "JRS, exact rule"}
+"""A feature of each kind (`KINDS`) for each data set."""
 _PUBLISHED = {"reservoir": "RS", "jump-paper": "JRS", "jump": "JRS"}
 _DAYS = 7
 _LEAST_VALUES = 1000
-_MUCH = 10  # the least that "orders of magnitude" can mean
-_ALIKE = 1.5  # the most that "as good" can mean
+_CHUNK = 1 << 20
+_MUCH = 10  # the smallest ratio that may be called "orders of magnitude"
+_ALIKE = 1.5  # the largest ratio that may be called "as good"
 _FEW_CALLS = 0.05
 READINGS = ("masses", "buckets")
 
 
 def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
     assert data is not None
-    # Of a simulated stream each feature has as many rows as it needs.
+    # Each feature of a simulated stream has as many rows as it needs.
     found: Findings = {"rows": None} if isinstance(data.source, AdStream) else {}
     for kind, feature, paper_length in zip(KINDS, FEATURES[name_in(data.name)], ESTIMATION_LENGTHS, strict=True):
         execution.note(f"{data.name}: {feature}")
-        values = np.concatenate([np.empty(0), *_finite_values(data.head(settings.rows), feature, paper_length)])
-        _check_enough(data, feature, values.size)
+        values = _finite_values(data.head(settings.rows), feature, paper_length)
         found[kind] = {"feature": feature, **_compare(values, paper_length, settings.seeds)}
     return found
 
@@ -55,23 +51,24 @@ def _check_enough(data: Dataset, feature: str, values: int) -> None:
         raise ValueError(f"{feature} of {data.what} must have {_LEAST_VALUES:,} finite values or more, got {values}")
 
 
-def _finite_values(data: Dataset, feature: str, paper_length: int) -> Iterator[Floats]:
-    """The values of a column; of a simulated stream as many as the paper's had, over as many days."""
+def _finite_values(data: Dataset, feature: str, paper_length: int) -> Floats:
+    """The finite values of a column; of a simulated stream as many as in the paper, over as many days."""
     if not isinstance(data.source, AdStream):
-        for batch in column_batches(data, feature, 1 << 16):
-            yield batch[np.isfinite(batch)]
-        return
+        values = columns(data, [feature])[feature]
+        values = values[np.isfinite(values)]
+        _check_enough(data, feature, values.size)
+        return values
     given = data.count_rows() if ":" in data.what else data.limit
-    left = paper_length if given is None else min(given, paper_length)
-    _check_enough(data, feature, left)
-    stream = AdStream(None, rows_per_day=-(-left // _DAYS))
-    for start in counting(0, 1 << 20):
-        values = stream.numbers(feature, start, start + (1 << 20)).astype(np.float64)
-        finite = values[np.isfinite(values)][:left]
-        yield finite
-        left -= finite.size
-        if not left:
-            return
+    length = paper_length if given is None else min(given, paper_length)
+    _check_enough(data, feature, length)
+    stream = AdStream(None, rows_per_day=-(-length // _DAYS))
+    values, filled, start = np.empty(length), 0, 0
+    while filled < length:
+        chunk = stream.numbers(feature, start, start + _CHUNK)
+        chunk = chunk[np.isfinite(chunk)][: length - filled]
+        values[filled : filled + chunk.size] = chunk
+        filled, start = filled + chunk.size, start + _CHUNK
+    return values
 
 
 def _compare(values: Floats, paper_length: int, seeds: int) -> Findings:
@@ -82,11 +79,10 @@ def _compare(values: Floats, paper_length: int, seeds: int) -> Findings:
         size: {name: [ESTIMATORS[name](size=size, seed=seed) for seed in range(seeds)] for name in SAMPLERS}
         for size in slots(values.size, paper_length)
     }
-    every = [one for by_name in samplers.values() for several in by_name.values() for one in several]
+    estimators = [one for by_name in samplers.values() for several in by_name.values() for one in several]
     for start in range(0, values.size, BATCH_SIZE):
-        batch = values[start : start + BATCH_SIZE]
-        for estimator in (order_statistics, *every):
-            estimator.update(batch)
+        for estimator in (order_statistics, *estimators):
+            estimator.update(values[start : start + BATCH_SIZE])
     bins = occupied_bins(truth)
     return {
         "values": values.size,
@@ -149,8 +145,7 @@ def _mean(errors: Findings, reading: str) -> float:
 
 
 def _nearest_reading(found: Findings, published: float) -> str:
-    """Which reading of the error of OS comes nearer to the paper's number, as a ratio."""
-    # A KL divergence may be zero, which is as far from any number as can be.
+    """Which of the two measured errors of OS is nearer to the paper's number, as a ratio."""
     errors = {reading: max(_mean(found["order-statistics"], reading), FLOOR) for reading in READINGS}
     nearest = min(READINGS, key=lambda reading: abs(np.log(errors[reading] / published)))
     return (
@@ -160,12 +155,12 @@ def _nearest_reading(found: Findings, published: float) -> str:
 
 
 def verdict(result: ExperimentResult) -> str:
-    """A line for each reservoir: the claim may hold for one size and fail for another."""
+    """A line per reservoir: the claim may hold for one size and fail for another."""
     return "\n".join(
-        f"- **{one['feature']}**, {count(one['slots'])} slots for {count(one['values'])} values: the error of OS over "
-        f"that of JRS is {' and '.join(_against(reading, one[reading]) for reading in READINGS)}, that of JRS over "
-        f"that of RS {scientific(one['equal'])} by masses. JRS by the published rule takes {percent(one['calls'], 1)} "
-        f"of the calls of RS (the paper: {percent(one['paper'], 1)})."
+        f"- **{one['feature']}**, {count(one['slots'])} slots for {count(one['values'])} values: the error of OS "
+        f"relative to JRS is {' and '.join(_against(reading, one[reading]) for reading in READINGS)}, that of JRS "
+        f"relative to RS {scientific(one['equal'])} by masses. By the published rule, JRS needs "
+        f"{percent(one['calls'], 1)} of the calls of RS (the paper: {percent(one['paper'], 1)})."
         for one in _comparisons(result)
     )
 
@@ -176,7 +171,7 @@ def _against(reading: str, ratio: float) -> str:
 
 
 def _comparisons(result: ExperimentResult) -> list[Findings]:
-    """For each feature and reservoir OS over JRS by each reading, JRS over RS, and its part of the calls of RS."""
+    """For each feature and reservoir: OS over JRS by each reading, JRS over RS, and the share of the calls of RS."""
     return [
         {
             "feature": found["feature"],
@@ -197,9 +192,9 @@ def _ratio(errors: Findings, others: Findings, reading: str) -> float:
 
 
 def judge(result: ExperimentResult) -> Judgement:
-    """(1) OS errs ten times as much as JRS or more in most cases; here a case is a feature, a reservoir and a reading.
-    (2) With the paper's share of slots JRS errs at most 1.5 times as much as RS, by masses, with at most 5 % of its
-    calls.
+    """(1) The error of OS is at least ten times that of JRS in most cases; here a case is a feature, a reservoir and a
+    reading. (2) With the paper's share of slots, the error of JRS by masses is at most 1.5 times that of RS, with at
+    most 5 % of its calls.
     """
     every = _comparisons(result)
     shares = list({one["feature"]: one for one in reversed(every)}.values())  # the first reservoir of each
@@ -210,10 +205,10 @@ def judge(result: ExperimentResult) -> Judgement:
     holds = most(sum(worse), len(worse))
     calls = "–".join(sorted({f"{100 * one['calls']:.1f}" for one in shares}, key=float))
     return (holds, alike), (
-        f"Jump sampling (JRS) takes {calls} % of the random calls of reservoir sampling (RS) and errs "
-        f"{_range([one['equal'] for one in shares])} times as much{'' if alike else ' (against the claim)'}. Order "
-        f"statistics (OS) err {_range(ratios['masses'])} times as much as JRS by masses, {_range(ratios['buckets'])} "
-        f"times by buckets{'' if holds else f' ({less})'}."
+        f"Jump sampling (JRS) needs {calls} % of the random calls of reservoir sampling (RS), and its error is "
+        f"{_range([one['equal'] for one in shares])} times that of RS{'' if alike else ' (against the claim)'}. The "
+        f"error of order statistics (OS) is {_range(ratios['masses'])} times that of JRS by masses, "
+        f"{_range(ratios['buckets'])} times by buckets{'' if holds else f' ({less})'}."
     )
 
 
@@ -226,33 +221,33 @@ EXPERIMENT = Experiment(
     title="Distribution estimation: OS, RS, JRS",
     what="KL divergence and random calls of OS, RS and JRS (published and exact rule) on two kinds of features",
     claim="""
-    Table 3: on Criteo's I3 (clustered) and I5 (spread) reservoir sampling (RS) is orders of magnitude closer to the
+    Table 3: on Criteo's I3 (clustered) and I5 (spread), reservoir sampling (RS) is orders of magnitude closer to the
     true distribution than order statistics (OS), the mean of batch quantiles; jump reservoir sampling (JRS) is as good
     with 3–4 % of the random calls.
     """,
     differs="""
-    The full Criteo file is not ours to ship: on the 0.3 % sample the reservoir keeps the paper's share of the
-    stream (and 10,000 slots beside it), while the simulated stream has the paper's exact length and m =
-    100,000. Of a small stream that share is a few hundred slots, and chance a larger part of the error.
+    The full Criteo file is not ours to distribute: on the 0.3 % sample the reservoir holds the paper's share of the
+    stream (and, in a second row, 10,000 slots), while the simulated stream has the paper's exact length and m =
+    100,000. For a small stream that share is a few hundred slots, and chance is a larger part of the error.
 
-    The KL of a uniform sample is pure chance, (k−1)/(2m) for k distinct intervals. The paper's figures for RS
-    and JRS agree with that: k = 100 gives 4.9e-4, and its 2.46e-4 on I3 means about 50 distinct intervals.
+    The KL of a uniform sample is pure chance, (k−1)/(2m) for k distinct intervals. The paper's figures for RS and JRS
+    agree with that: k = 100 gives 4.9e-4, and its 2.46e-4 on I3 corresponds to about 50 distinct intervals.
 
-    How the quantiles of OS become a distribution is not said, and it decides the size of its error. *Masses*:
-    how much the estimate puts between the true percentiles. *Buckets*: which shares of the stream fall between
-    the estimated percentiles, bucket by bucket, ties kept, as a model that uses them would see it; a percentile
-    that falls below a frequent value by a hair then sends all of it to another bucket, of a reservoir's
-    percentiles as well. Below each table stands which reading comes nearer to the paper's figure for OS. The paper's
-    figures for RS and JRS fit masses.
+    The paper does not say how the quantiles of OS become a distribution, which determines the size of its error.
+    *Masses*: how much mass the estimate puts between the true percentiles. *Buckets*: which shares of the stream fall
+    between the estimated percentiles, bucket by bucket, ties kept, as a model that uses them would see it; a percentile
+    that is slightly below a frequent value then moves all of it to another bucket, which also happens to the
+    percentiles of a reservoir. Below each table is said which reading comes nearer to the paper's figure for OS. The
+    paper's figures for RS and JRS agree with masses.
 
-    The paper's call counts for JRS are those of its published rule, 2m·∫(1 − e^(−1/x))dx, to three digits; the
-    exact rule draws 8 % more at these lengths.
+    The paper's call counts for JRS are those of its published rule, 2m·∫(1 − e^(−1/x))dx, to three digits; the exact
+    rule draws 8 % more at these lengths.
     """,
     run=run,
     markdown=markdown,
     verdict=verdict,
     judge=judge,
-    draw=partial(errors_figure, kinds=KINDS, samplers=SAMPLERS),
+    draw=draw,
     data=("adstream", "flights"),
     accepts=tuple(FEATURES),
 )

@@ -1,6 +1,5 @@
-"""How far each estimate lies from the true distribution, drawn."""
+"""The figure of the estimators: how far each estimate is from the true distribution."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,21 +11,25 @@ from daes.paper.experiment import Findings
 from daes.paper.published import ESTIMATION_CALLS, ESTIMATION_KL, ESTIMATION_LENGTHS, RESERVOIR_SIZE
 from daes.paper.result import ExperimentResult
 
+KINDS = ("clustered", "spread")
+"""Kinds of features."""
+SAMPLERS = {"reservoir": "RS", "jump-paper": "JRS, published rule", "jump": "JRS, exact rule"}
+"""The samplers with their titles."""
 _COLOURS = (figures.SKY, figures.PURPLE, figures.GREEN)
-_LEAST = 1e-6  # a logarithmic axis has no place for 0
+_LEAST = 1e-6  # a logarithmic axis has no 0
 
 
-def errors_figure(result: ExperimentResult, kinds: Sequence[str], samplers: Mapping[str, str]) -> "figures.Figure":
-    """One panel per kind of feature: OS, each sampler (name → title) by slots, and the paper's figures."""
-    found = [result.results[kind] for kind in kinds]
+def draw(result: ExperimentResult) -> "figures.Figure":
+    """One panel per kind of feature: OS, each sampler by number of slots, and the paper's figures."""
+    found = [result.results[kind] for kind in KINDS]
     rows = max(len(one["reservoirs"]) for one in found) + 1
     figure, axes = figures.panels(1, 2, 9.6, 1.55 + 0.29 * (2 + 4 * rows), sharex=True)
-    every = []
-    for column, (kind, one, panel) in enumerate(zip(kinds, found, axes, strict=True)):
-        ticks = _draw_kind(panel, one, column, samplers)
-        every.append(ticks)
+    left_ticks: dict[int, str] = {}
+    for column, (kind, one, panel) in enumerate(zip(KINDS, found, axes, strict=True)):
+        ticks = _draw_kind(panel, one, column)
         panel.set_xscale("log")
-        panel.set_yticks(list(ticks), list(ticks.values()) if ticks != every[0] or not column else [""] * len(ticks))
+        panel.set_yticks(list(ticks), ticks.values() if ticks != left_ticks else [""] * len(ticks))
+        left_ticks = ticks
         panel.set_ylim(max(ticks) + 0.6, -0.8)
         panel.tick_params(axis="y", length=0)
         panel.set(
@@ -43,19 +46,19 @@ def errors_figure(result: ExperimentResult, kinds: Sequence[str], samplers: Mapp
     return figure
 
 
-def _draw_kind(panel: Any, found: Findings, column: int, samplers: Mapping[str, str]) -> dict[int, str]:
-    """OS, then each reservoir, then the paper's figures by themselves; what each height is called."""
+def _draw_kind(panel: Any, found: Findings, column: int) -> dict[int, str]:
+    """Draw OS, then each reservoir, then the paper's figures; return the label of each row."""
     ticks = {0: "OS"}
     _draw_errors(panel, found["order-statistics"], 0, figures.VERMILION)
     place = 1
     for part in found["reservoirs"]:
         _heading(panel, place, f"{count(part['slots'])} slots")
         top = place + 0.5
-        for (name, title), colour in zip(samplers.items(), _COLOURS, strict=True):
+        for (name, title), colour in zip(SAMPLERS.items(), _COLOURS, strict=True):
             place += 1
             ticks[place] = title
             _draw_errors(panel, part[name], place, colour)
-            _say_draws(panel, place, part[name]["draws"])
+            _write_draws(panel, place, part[name]["draws"])
         chance = part["kl_by_chance"]
         panel.plot([chance, chance], [top, place + 0.5], color=figures.BLACK, linestyle=":", linewidth=1.2)
         place += 1
@@ -66,7 +69,7 @@ def _draw_kind(panel: Any, found: Findings, column: int, samplers: Mapping[str, 
         ticks[place] = name
         panel.plot(published[column], place, "D", color=figures.BLACK, fillstyle="none", markersize=5)
         if name in ESTIMATION_CALLS:
-            _say_draws(panel, place, ESTIMATION_CALLS[name][column])
+            _write_draws(panel, place, ESTIMATION_CALLS[name][column])
     return ticks
 
 
@@ -77,15 +80,14 @@ def _draw_errors(panel: Any, errors: Findings, place: int, colour: str) -> None:
         panel.plot(values, [place + lift] * len(values), marker, color=colour, markerfacecolor=fill, alpha=0.75)
 
 
-def _say_draws(panel: Any, place: int, draws: float) -> None:
-    across = panel.get_yaxis_transform()
-    panel.text(1.01, place, f"{compact(draws)} draws", transform=across, va="center", fontsize=7.5)
+def _write_draws(panel: Any, place: int, draws: float) -> None:
+    text = f"{compact(draws)} draws"
+    panel.text(1.01, place, text, transform=panel.get_yaxis_transform(), va="center", fontsize=7.5)
 
 
 def _heading(panel: Any, place: int, text: str) -> None:
-    across = panel.get_yaxis_transform()
     panel.axhspan(place - 0.36, place + 0.36, color="#e3e9ee", linewidth=0)
-    panel.text(0.01, place, text, transform=across, va="center", fontsize=8, color="#444444")
+    panel.text(0.01, place, text, transform=panel.get_yaxis_transform(), va="center", fontsize=8, color="#444444")
 
 
 def _legend(figure: "figures.Figure") -> None:

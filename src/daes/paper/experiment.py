@@ -1,4 +1,4 @@
-"""What an experiment is: something to run, to describe and to draw."""
+"""What an experiment is: its run, description and figure, with its settings."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,35 +20,37 @@ if TYPE_CHECKING:
     from daes.paper.result import ExperimentResult
 
 TRAINING = ("rows", "seeds", "protocol", "recipe", "batch_size", "tune", "methods", "backbones", "device")
-"""The settings that matter where models are trained and judged."""
+"""The settings of experiments that train and evaluate models."""
+GIVEN = ("none", "plain", "evidence", "both")
+"""Which of the default's inputs `ladder` can give to rivals."""
 Findings = dict[str, Any]
-"""What a run found, as plain values: JSON alone must be enough to describe and to draw it."""
+"""The findings of a run as plain values: their JSON must suffice to describe and to draw them."""
 
 
 class OutOfTimeError(Exception):
-    """The time limit came before the end; what is finished is kept and re-used by a run that resumes."""
+    """The time limit was reached before the end; finished work is kept and reused by a run that resumes."""
 
 
 @dataclass(frozen=True)
 class ExperimentSettings:
-    """What decides on the numbers of a run. Validated once, here.
+    """What determines the numbers of a run. Validated once, here.
 
     Args:
-        rows: use no more than so many rows (or values, where a single column is streamed); None for all.
-        seeds: how many seeds: 0, 1, …, seeds − 1.
+        rows: maximum number of rows (or of values, where a single column is streamed); None for all.
+        seeds: number of seeds: 0, 1, …, seeds − 1.
         protocol: "stream", one pass in which each batch is scored before it is trained on, or "paper", offline:
             chronological training, validation and test parts.
-        recipe: "paper", its training (Adam, BatchNorm, dropout, L2), or "default", ours (Adagrad, none of these, small
-            batches, numbers scaled as each method's authors do, offline methods fitted again in the stream); neither
-            has evidence.
+        recipe: "paper", its training (Adam, BatchNorm, dropout, L2), or "default", ours (Adagrad, none of the others,
+            small batches, numbers scaled as each method's authors do, offline methods refitted along the stream); both
+            without evidence.
         batch_size: rows per step; None for a size that suits the number of rows.
         tune: choose learning rate and L2 weight on validation data, with the same budget for every method.
-        methods, backbones: those to train; None for the experiment's own.
+        methods, backbones: which to train; None for those of the experiment.
         device: where to train.
-        streams: of `ladder`, those to train on; None for those that are there.
-        given: of `ladder`, what rivals are given of the default's inputs: "none", "plain", "evidence", "both".
-        given_to: of `ladder`, the rivals that are given anything; None for all.
-        rungs: of `ladder`, "all", or "ends": the published gate and the default alone.
+        streams: the streams of `ladder`; None for all that are found.
+        given: which of the default's inputs `ladder` gives to rivals (`GIVEN`).
+        given_to: the rivals of `ladder` that are given anything; None for all.
+        rungs: the rungs of `ladder`: "all", or "ends", which are the published gate and the default.
 
     >>> ExperimentSettings(seeds=0)
     Traceback (most recent call last):
@@ -65,7 +67,7 @@ class ExperimentSettings:
     backbones: tuple[str, ...] | None = None
     device: str = "cpu"
     streams: tuple[str, ...] | None = None
-    given: tuple[str, ...] = ("none", "plain", "evidence", "both")
+    given: tuple[str, ...] = GIVEN
     given_to: tuple[str, ...] | None = None
     rungs: Literal["all", "ends"] = "all"
 
@@ -87,22 +89,30 @@ class ExperimentSettings:
                 "tune searches the paper's grid of learning rate and L2: it must be off with recipe=default"
             )
         methods = (*METHODS, *RIVALS)
-        for name, known in {"methods": methods, "given_to": methods, "backbones": tuple(BACKBONES)}.items():
+        lists = {"methods": methods, "given_to": methods, "backbones": tuple(BACKBONES), "given": GIVEN}
+        for name, known in lists.items():
             if getattr(self, name) is not None:
                 check_choices(name, getattr(self, name), known)
+
+    def simulated_rows(self, most: int, least: int) -> int:
+        """The length of a simulated stream: `rows`, at most `most`; fewer than `least` are an error."""
+        rows = most if self.rows is None else min(self.rows, most)
+        if rows < least:
+            raise ValueError(f"rows must be {least:,} or more, got {rows}")
+        return rows
 
 
 @dataclass(frozen=True)
 class Execution:
-    """How a run is done, which changes nothing of its numbers.
+    """How a run is carried out, which does not affect its numbers.
 
     Args:
         folder: where unfinished work is kept.
-        jobs: processes at work at once.
-        resume: re-use what is finished.
+        jobs: number of processes.
+        resume: reuse finished work.
+        deadline: value of `time.monotonic` at which to stop after the piece in progress; None for no limit.
         data: the folder of the ladder's streams.
-        deadline: the `time.monotonic` at which to stop after the piece in progress; None for none.
-        note: called with a line of progress.
+        note: called with lines of progress.
     """
 
     folder: Path
@@ -113,7 +123,7 @@ class Execution:
     note: Callable[[str], None] = field(default=lambda line: None)
 
     def check_time(self, done: str) -> None:
-        """Stop the run once the deadline is past; `done` says how far it came."""
+        """Stop the run if the deadline has passed; `done` says how far it got."""
         if is_past(self.deadline):
             raise OutOfTimeError(done)
 
@@ -123,21 +133,21 @@ class Experiment:
     """One table or figure of the paper, or one of ours about it.
 
     Args:
-        name: what `daes paper` calls it.
+        name: its name in `daes paper`.
         title: a heading.
         what: one sentence for the list.
         claim: what the paper says or shows.
         differs: what is different here, and why.
-        run: does the work; called with the settings, one data set (None where none is needed) and the execution.
+        run: does the work; called with the settings, a data set (None where none is needed) and the execution.
         markdown: describes a result.
         judge: which parts of the claim hold in a result (none where nothing is judged), and a sentence or two for an
             overview. Its docstring, in Markdown, says what the parts are.
         draw: draws a result, from its JSON alone.
-        verdict: what came out, in more words; by default the sentence of `judge`.
-        data: the datasets it runs on where none are named, as `Dataset.open` takes them; empty where it needs none.
+        verdict: the outcome in more words; by default the sentence of `judge`.
+        data: the default data sets, as `Dataset.open` takes them; empty where it needs none.
         accepts: the data sets it can run on; None for all.
-        uses: the settings that matter to it. It is run with no other, and only these are kept with a result, shown in
-            its command and compared with those of a result that is there.
+        uses: the settings that it depends on. All others are left at their defaults, and only these are stored with a
+            result, shown in its command and compared with those of an existing result.
         of_the_paper: whether it is part of `all` and of the page about the paper.
     """
 
@@ -163,5 +173,5 @@ class Experiment:
             object.__setattr__(self, "verdict", lambda result: self.judge(result)[1])
 
     def used(self, settings: ExperimentSettings) -> ExperimentSettings:
-        """The settings that matter to it; the others are as usual."""
+        """The settings that it uses, with defaults for all others."""
         return ExperimentSettings(**{name: getattr(settings, name) for name in self.uses})

@@ -1,6 +1,6 @@
-"""How figures look: colours that colour-blind readers can tell apart, labels at the lines."""
+"""Style of the figures: colours for colour-blind readers, labels at the lines."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Figure
 
-# Told apart by colour-blind readers (after Okabe and Ito).
+# Distinguishable for colour-blind readers (after Okabe and Ito).
 BLUE, ORANGE, GREEN, VERMILION = "#0072b2", "#e69f00", "#009e73", "#d55e00"
 SKY, PURPLE, BLACK, GREY = "#56b4e9", "#cc79a7", "#222222", "#8a8a8a"
 CYCLE = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 
 _COLOURS = 255
-_OCTREE = 2  # of Pillow's methods the one that keeps colours which few dots have
+_OCTREE = 2  # the method of Pillow that keeps colours of few pixels
 _STYLE: dict[str, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
@@ -48,41 +48,48 @@ _STYLE: dict[str, Any] = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw within this."""
+    """The context in which to draw."""
     require("matplotlib").use("Agg")
     with require("matplotlib.pyplot").rc_context(_STYLE):
         yield
 
 
 def panels(rows: int, columns: int, width: float, height: float, **options: Any) -> tuple["Figure", Any]:
-    """A figure and its axes, as `matplotlib.pyplot.subplots`, apart from pyplot's list of open figures."""
+    """A figure and its axes, as from `matplotlib.pyplot.subplots`, but not in pyplot's list of open figures."""
     figure = require("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
     require("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
     return figure, figure.subplots(rows, columns, **options)
 
 
 def headline(figure: "Figure", title: str, subtitle: str) -> None:
-    """What the figure shows, and on what, at its upper left."""
-    # The layout keeps space for both lines of the title; the lower one is then written there in lighter type.
+    """Title and subtitle at the upper left of a figure."""
+    # The layout reserves both lines for the title; the subtitle is then written into the lower one in lighter type.
     figure.suptitle(f"{title}\n ", x=0.01, ha="left", va="top", fontsize=11, fontweight="bold")
     inch = 1 / figure.get_figheight()
     figure.text(0.01, 1 - 0.25 * inch, subtitle, ha="left", va="top", fontsize=8.5, color="#555555")
 
 
 def at_end(axes: "Axes", x: float, y: float, text: str, colour: str | None, **options: Any) -> None:
-    """A label just right of a line's last point."""
+    """A label to the right of a line's last point."""
     defaults: dict[str, Any] = {"xytext": (5, 0), "textcoords": "offset points", "va": "center", "fontsize": 8}
     axes.annotate(text, (x, y), color=colour, annotation_clip=False, **{**defaults, **options})
 
 
+def name_rows(axes: "Axes", names: Sequence[str], above: float = 0.5, below: float = 0.5) -> None:
+    """One row per name, from the top, with margins above and below."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 1 + below, -above)
+    axes.grid(axis="y", visible=False)
+
+
 def save(figure: "Figure", path: Path) -> Path:
-    """Write a PNG or SVG, by the ending; the same figure gives the same bytes."""
+    """Write a PNG or SVG, depending on the ending; the same figure gives the same bytes."""
     if path.suffix.lower() == ".svg":
         figure.savefig(path, metadata={"Date": None, "Creator": None})
     elif path.suffix.lower() == ".png":
         raw = BytesIO()
         figure.savefig(raw, format="png", metadata={"Software": None})
-        # A palette is a third of the size, and lines and letters need no more colours.
+        # With a palette the file is a third of the size; lines and text need no more colours.
         image = require("PIL.Image").open(raw).convert("RGB")
         image.quantize(_COLOURS, method=_OCTREE, dither=0).save(path, optimize=True)
     else:

@@ -1,15 +1,15 @@
-"""When a claim is said to hold: what experiments that judge have in common."""
+"""When a claim holds: the rules that the experiments share."""
 
 from collections.abc import Sequence
 
 Part = bool | None
-"""Whether a part of a claim holds; None where the result points that way and may be chance."""
+"""Whether a part of a claim holds; None where the result points that way but may be chance."""
 Judgement = tuple[Sequence[Part], str]
-"""Which parts of a claim hold in a result, none where nothing is judged, and a sentence or two for an overview."""
+"""Which parts of a claim hold in a result (none where nothing is judged), and a sentence or two for an overview."""
 STANDARD_ERRORS = 4
 """How far a simulation may differ from theory by chance."""
 ENOUGH_SEEDS = 3
-"""The fewest that an interval between seeds is made of."""
+"""Minimum number of seeds for an interval between seeds."""
 
 
 def most(some: int, of: int) -> bool:
@@ -22,7 +22,7 @@ def most(some: int, of: int) -> bool:
 
 
 def shown(ahead: int, surely: int, of: int) -> Part:
-    """Whether one thing is better than another: significantly in most cases; None where it is ahead in most only.
+    """Whether something is significantly better in most cases; None if it is ahead in most, but not significantly.
 
     >>> shown(6, 4, 6), shown(6, 1, 6), shown(1, 1, 6)
     (True, None, False)
@@ -31,7 +31,7 @@ def shown(ahead: int, surely: int, of: int) -> Part:
 
 
 def word(parts: Sequence[Part]) -> str:
-    """Whether a claim holds, by its parts; in part where the first one does, or at least half of them.
+    """Whether a claim holds, by its parts; it partly holds if the first part does, or at least half of them.
 
     >>> [word(parts) for parts in ([True, True], [True, False], [True, None], [False], [])]
     ['holds', 'partly holds', 'partly holds', 'does not hold', '–']

@@ -1,4 +1,4 @@
-"""The published jump rule over-represents the first m values: by how much, and what that does to quantiles."""
+"""The published jump rule over-represents the first m values: by how much, and the resulting bias of quantiles."""
 
 import numpy as np
 
@@ -37,7 +37,7 @@ def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution
 
 
 def _stream(times: int, runs: int) -> Findings:
-    """Streams in which value t is t/T, drifting upwards evenly, so that a member's value gives its place."""
+    """Streams in which value t is t/T, rising evenly, so that a member's value gives its position."""
     length = times * SIZE
     values = (np.arange(length) + 1.0) / length
     levels = np.array(LEVELS)
@@ -52,9 +52,7 @@ def _stream(times: int, runs: int) -> Findings:
             quantiles[seed] = reservoir.quantile(levels)
         errors = quantiles - levels
         found[rule] = {
-            **_by_place(samples, length),
-            "first_closed_form": first_values_inclusion(rule, SIZE, length),
-            "closed_form": _closed_form_by_place(rule, SIZE, length),
+            **_inclusion_by_position(rule, samples, length),
             "bias": errors.mean(axis=0),
             "bias_error": errors.std(axis=0, ddof=1) / np.sqrt(runs),
             "root_mean_square": np.sqrt(np.square(errors).mean(axis=0)),
@@ -62,38 +60,40 @@ def _stream(times: int, runs: int) -> Findings:
     return found
 
 
-def _by_place(samples: Floats, length: int) -> Findings:
-    """How often a value is in the sample, over m/T, for groups of neighbours in the stream."""
-    edges = _edges(length)
-    counts, _ = np.histogram(np.rint(samples * length), bins=edges + 0.5)
-    sampled = counts / len(samples) / np.diff(edges) * length / SIZE
-    first = np.count_nonzero(np.rint(samples * length) <= SIZE, axis=1) / SIZE * length / SIZE
+def _inclusion_by_position(rule: Skip, samples: Floats, length: int) -> Findings:
+    """How often a value is in the sample, relative to m/T: the first m values, and groups of neighbours."""
+    edges, positions = _edges(length), np.rint(samples * length)
+    counts, _ = np.histogram(positions, bins=edges + 0.5)
+    first = np.count_nonzero(positions <= SIZE, axis=1) / SIZE * length / SIZE
+    expected = inclusion(rule, SIZE, length) * length / SIZE
     return {
         "first": first.mean(),
         "first_error": first.std(ddof=1) / np.sqrt(len(samples)),
         "place": (edges[1:] + edges[:-1]) / 2 / SIZE,
-        "inclusion": sampled,
+        "inclusion": counts / len(samples) / np.diff(edges) * length / SIZE,
+        "first_closed_form": first_values_inclusion(rule, SIZE, length),
+        "closed_form": np.add.reduceat(expected, edges[:-1].astype(np.int64)) / np.diff(edges),
     }
 
 
 def _edges(length: int) -> Floats:
-    """Ends of groups of places, evenly spaced on both sides of place m."""
+    """Ends of groups of positions: evenly spaced up to m, geometrically beyond."""
     before = np.linspace(0, SIZE, 11)
     after = np.rint(np.geomspace(SIZE, length, _GROUPS - 9))
     return np.unique(np.concatenate([before, after]))
 
 
-def acceptance(rule: Skip, size: int, places: Floats) -> Floats:
-    """The probability that the value at place s > m is accepted: 1 − ((s−1)/s)^m as published, m/s as it should be."""
-    accepted: Floats = -np.expm1(size * np.log1p(-1 / places)) if rule == "paper" else size / places
+def acceptance(rule: Skip, size: int, positions: Floats) -> Floats:
+    """The probability that the value at position s > m is accepted: 1 − ((s−1)/s)^m as published, m/s if uniform."""
+    accepted: Floats = -np.expm1(size * np.log1p(-1 / positions)) if rule == "paper" else size / positions
     return accepted
 
 
 def inclusion(rule: Skip, size: int, length: int) -> Floats:
-    """The probability that each value of a stream of T is in the sample at its end, (T,).
+    """The probability that each value of a stream of T is in the sample at the end, (T,).
 
-    Either rule accepts at a place with a probability of the place alone, whatever came before, and an acceptance drops
-    each member with probability 1/m. So the value at place s is in with a_s·Π_(r>s) (1 − a_r/m), a_s = 1 up to m.
+    Both rules accept a value with a probability that depends on its position alone, and an acceptance drops each member
+    with probability 1/m. So the value at position s is included with a_s·Π_(r>s) (1 − a_r/m), where a_s = 1 up to m.
 
     >>> (inclusion("exact", 10, 50) * 50 / 10).round(9).min()
     np.float64(1.0)
@@ -105,7 +105,7 @@ def inclusion(rule: Skip, size: int, length: int) -> Floats:
 
 
 def first_values_inclusion(rule: Skip, size: int, length: int) -> float:
-    """How much more often than m/T one of the first m values is in the sample.
+    """The probability that one of the first m values is in the sample, relative to m/T.
 
     >>> round(first_values_inclusion("paper", 1000, 20_000), 3), round(first_values_inclusion("exact", 1000, 20_000), 3)
     (1.497, 1.0)
@@ -114,19 +114,13 @@ def first_values_inclusion(rule: Skip, size: int, length: int) -> float:
 
 
 def first_values_limit() -> float:
-    """The same for m and T/m without end: exp ∫₀¹ (v − 1 + e^(−v))/v² dv.
+    """Its limit for m and T/m to infinity: exp ∫₀¹ (v − 1 + e^(−v))/v² dv.
 
     >>> round(first_values_limit(), 3)
     1.535
     """
     integral, _ = require("scipy.integrate").quad(lambda v: (v - 1 + np.exp(-v)) / v**2, 0, 1)
     return float(np.exp(integral))
-
-
-def _closed_form_by_place(rule: Skip, size: int, length: int) -> Floats:
-    edges = _edges(length).astype(np.int64)
-    expected = inclusion(rule, size, length) * length / size
-    return np.add.reduceat(expected, edges[:-1]) / np.diff(edges)
 
 
 def markdown(result: ExperimentResult) -> str:
@@ -161,8 +155,8 @@ def verdict(result: ExperimentResult) -> str:
         one, bias, error = last[rule], first[rule]["bias"][middle], first[rule]["bias_error"][middle]
         judged = "shows no departure from uniform" if uniform else "is not uniform"
         sentences.append(
-            f"The {title} {judged}: at T = {last['times']}m one of the first m values is in the sample "
-            f"{one['first']:.2f} ± {2 * one['first_error']:.2f} times as often as it should be (closed form "
+            f"The {title} {judged}: at T = {last['times']}m each of the first m values is in the sample "
+            f"{one['first']:.2f} ± {2 * one['first_error']:.2f} times as often as it should be (closed form: "
             f"{one['first_closed_form']:.2f}{'' if agrees else ', with which the simulation does not agree'}), and at "
             f"T = {first['times']}m the median of a drifting stream is off by {percent(bias, 1, sign=True)} ± "
             f"{percent(2 * error, 1)} of its range."
@@ -175,8 +169,8 @@ def judge(result: ExperimentResult) -> Judgement:
     last = result.results["streams"][-1]
     paper, exact = (f"{last[rule]['first']:.2f} times" for rule in ("paper", "exact"))
     return (), (
-        f"In a stream {last['times']} times as long as the reservoir the published rule keeps one of the first values "
-        f"{paper} as often as a uniform sample would, the exact rule {exact}."
+        f"In a stream {last['times']} times as long as the reservoir, the published rule keeps each of the first "
+        f"values {paper} as often as a uniform sample would, the exact rule {exact}."
     )
 
 
@@ -230,7 +224,7 @@ def draw(result: ExperimentResult) -> "figures.Figure":
 
 
 def _spread(ends: list[float]) -> list[float]:
-    """Heights for labels at the ends of lines, from below upwards, apart from each other and from zero.
+    """Heights for the labels of lines that end at these heights, kept apart from each other and from zero.
 
     >>> _spread([-2.75, -0.5, -0.1])
     [-2.75, -0.75, -0.25]
@@ -246,18 +240,18 @@ def _spread(ends: list[float]) -> list[float]:
 EXPERIMENT = Experiment(
     name="jump-bias",
     title="The published jump rule is not uniform",
-    what="inclusion by place in the stream under the published and the exact jump rule, and the bias of quantiles",
+    what="inclusion by position in the stream under the published and the exact jump rule, and the bias of quantiles",
     claim="""
-    Algorithm 1 draws the gap to the next accepted value as ⌊t·(U^(−1/m) − 1)⌋ and is said to give a uniform
-    sample. The paper does not measure inclusion.
+    Algorithm 1 draws the gap to the next accepted value as ⌊t·(U^(−1/m) − 1)⌋ and is said to yield a uniform sample.
+    The paper does not measure inclusion.
     """,
     differs="""
-    The measurement is ours. With m slots the rule accepts the value at place s with probability 1 − ((s−1)/s)^m ≈
-    1 − e^(−m/s) in place of m/s: 0.63 in place of 1 just after the reservoir is full. Too few newcomers enter while
-    the stream is young, so the first m values stay too many for ever. Their surplus does not fade; its weight in the
-    distribution of T values does, as m/T. That is harmless at T = 300m, as in the paper's table, and a bias of several
-    percent of rank while T is a few m, which is when a deployed feature starts. The exact rule (Li's Algorithm L)
-    costs as much.
+    The measurement is ours. With m slots the rule accepts the value at position s with probability 1 − ((s−1)/s)^m ≈
+    1 − e^(−m/s) instead of m/s: 0.63 instead of 1 just after the reservoir is full. Too few values enter early in the
+    stream, so the first m values stay over-represented forever. The factor does not shrink, but its weight in the
+    distribution of T values does, as m/T. It is harmless at T = 300m, as in the paper's table, but causes a bias of
+    several percent of rank while T is a few m, as when a feature has just been deployed. The exact rule (Li's Algorithm
+    L) costs as much.
     """,
     run=run,
     markdown=markdown,

@@ -1,4 +1,4 @@
-"""The ladder: from the published gate to today's default, one change per rung, and rivals trained as the default is."""
+"""The ladder: from the published gate to today's default, one change per rung, with rivals trained like the default."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,8 +17,7 @@ from daes.experiments.trial import MEASURES, Trial, TrialResult
 from daes.formatting import counted
 from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
 from daes.paper.judging import Judgement
-from daes.paper.ladder_figure import draw
-from daes.paper.ladder_text import RIVAL, RUNG, SUMMARY, markdown, verdict
+from daes.paper.ladder_result import RIVAL, RUNG, SUMMARY, draw, markdown, verdict
 from daes.paper.published import PAPER_METHODS, as_published
 from daes.paper.result import ExperimentResult
 from daes.paper.titles import method_title
@@ -27,7 +26,7 @@ from daes.stream.dataset import Dataset
 from daes.training.config import TrainConfig, suggest_batch_size
 
 EXCLUDED = {"hotel_bookings": ("arrival_date",), "nyc_green_tip": ("pickup",), "weather_aus": ("date",)}
-"""Columns that spell out the clock."""
+"""Columns that state the time."""
 STREAMS = (
     "criteo_137k",
     "flights",
@@ -38,8 +37,8 @@ STREAMS = (
     "weather_aus",
 )
 BACKBONES = ("deepfm", "dcnv2")
-GIVEN = {"none": "", "plain": ", plain inputs", "evidence": ", evidence", "both": ", same inputs"}
-"""What a rival is given of the default's inputs, and how its label ends."""
+_LABEL_ENDS = {"none": "", "plain": ", plain inputs", "evidence": ", evidence", "both": ", same inputs"}
+"""The end of a rival's label, by what it is given."""
 DEFAULT = "+ pairs and triples (the default)"
 _ADAM = {"optimizer": "adam", "learning_rate": 1e-3, "batch_size": 256}
 _UNNORMALISED = partial(as_published, batch_norm=False, dropout=0.0)
@@ -50,11 +49,11 @@ Results = Mapping[str, Sequence[TrialResult]]
 
 @dataclass(frozen=True)
 class Rung(Variant):
-    """What is trained under a label.
+    """A model to train.
 
     Args:
-        train: arguments of `TrainConfig`; without a batch size it is the default's, which depends on the rows.
-        network: gives arguments of `CTRModel.from_sample` that depend on the backbone.
+        train: arguments of `TrainConfig`; the default batch size depends on the number of rows.
+        network: returns arguments of `CTRModel.from_sample` that depend on the backbone.
         group: RUNG, or what a rival is given (`GIVEN`), or RIVAL for one without a backbone.
     """
 
@@ -82,7 +81,7 @@ ENDS = {"published gate": RUNGS["published gate"], "the default": RUNGS[DEFAULT]
 
 
 def rivals(methods: Sequence[str], given: Sequence[str], given_to: Sequence[str] | None = None) -> dict[str, Rung]:
-    """Every method trained as the default is, with its authors' inputs, given some of what the default has.
+    """Every method trained like the default, with its authors' inputs, given some of the default's inputs.
 
     With `given_to`, only those methods are given anything.
     """
@@ -98,23 +97,18 @@ def rivals(methods: Sequence[str], given: Sequence[str], given_to: Sequence[str]
         if plain != list(METHODS[name].options["plain"]):
             options["plain"] = plain
         model = {} if what in ("evidence", "both") else {"evidence": False}
-        found[f"{method_title(name)}{GIVEN[what]}"] = Rung(name, options, model, group=what)
+        found[f"{method_title(name)}{_LABEL_ENDS[what]}"] = Rung(name, options, model, group=what)
     return found
 
 
-def default_rivals() -> tuple[str, ...]:
-    """The paper's methods, `plr` and our preset, and the rivals without a backbone."""
-    return (*PAPER_METHODS, "plr", "daes", *RIVALS)
-
-
 def open_stream(folder: Path, name: str, rows: int | None = None) -> Dataset:
-    """A stream by name: `NAME.parquet` of the folder with a column `label`, or a dataset of that name."""
+    """A stream by name: `NAME.parquet` of the folder with a column `label`, or a data set of that name."""
     path = folder / f"{name}.parquet"
     if path.is_file():
         return Dataset.open(str(path), label="label", exclude=list(EXCLUDED.get(name, ()))).head(rows)
     if name in ("flights", "adstream"):
         return Dataset.open("adstream:200000" if name == "adstream" else name).head(rows)
-    raise FileNotFoundError(f"there is no stream {name}: {path} is no file; --data names the folder")
+    raise FileNotFoundError(f"there is no stream {name}: {path} does not exist; --data names the folder")
 
 
 def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
@@ -132,13 +126,13 @@ def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution
         found = run_all(trials, data, _noting(execution, stream))
         failures += [f"{one.label} on {stream}, {one.backbone}: {one.error}" for one in found if one.error is not None]
         trained = [one for one in found if one.error is None]
-        # A rival has no backbone: its result counts for each.
-        rivals = [replace(one, backbone=name) for one in trained if one.method in RIVALS for name in backbones[1:]]
-        results[stream] = [*trained, *rivals]
+        # A rival has no backbone: its result is used for each of them.
+        copies = [replace(one, backbone=name) for one in trained if one.method in RIVALS for name in backbones[1:]]
+        results[stream] = [*trained, *copies]
     return {
         "where": counted(len(streams), "stream"),
         "training": {"backbones": list(backbones)},
-        "streams": {name: _describe(found) for name, found in streams.items()},
+        "streams": {name: _describe(data) for name, data in streams.items()},
         "labels": {label: {"method": rung.method, "group": rung.group} for label, rung in chosen.items()},
         "default": _default(chosen),
         "scores": _by_label(results, lambda trained: collect_scores(trained, measures)[trained[0].label]),
@@ -151,7 +145,7 @@ def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution
 
 
 def _find_streams(settings: ExperimentSettings, folder: Path) -> tuple[dict[str, Dataset], list[str]]:
-    """The streams asked for, all of which must be there, or those of `STREAMS` that are."""
+    """The streams asked for, all of which must exist, or those of `STREAMS` that do."""
     found, notes = {}, []
     for name in settings.streams or STREAMS:
         try:
@@ -166,8 +160,8 @@ def _find_streams(settings: ExperimentSettings, folder: Path) -> tuple[dict[str,
 
 
 def _choose(settings: ExperimentSettings) -> tuple[dict[str, Rung], list[str]]:
-    """The rungs and the rivals; LightGBM is left out, with a note, where it is not installed."""
-    methods, notes = settings.methods or default_rivals(), []
+    """The rungs and the rivals; LightGBM is left out, with a note, if it is not installed."""
+    methods, notes = settings.methods or (*PAPER_METHODS, "plr", "daes", *RIVALS), []
     if "lightgbm" in methods and find_spec("lightgbm") is None:
         methods = tuple(name for name in methods if name != "lightgbm")
         notes.append("LightGBM is not installed and left out")
@@ -175,7 +169,7 @@ def _choose(settings: ExperimentSettings) -> tuple[dict[str, Rung], list[str]]:
 
 
 def _default(chosen: Mapping[str, Rung]) -> str:
-    """The label of the default, which goes by the rungs that are trained."""
+    """The label of the default, which depends on the rungs that are trained."""
     return next(label for label, rung in chosen.items() if rung is RUNGS[DEFAULT])
 
 
@@ -186,11 +180,7 @@ def _trial(label: str, rung: Rung, backbone: str, seed: int, rows: int, device: 
         backbone,
         seed,
         train=TrainConfig(bad_batch="skip", **{"batch_size": suggest_batch_size(rows), **rung.train}),
-        model={
-            **rung.network(backbone),
-            **rung.model,
-            "embedding_options": dict(rung.options),
-        },
+        model={**rung.network(backbone), **rung.model, "embedding_options": dict(rung.options)},
         sample_rows=sample_rows(rows),
         refit=True,
         device=device,
@@ -198,17 +188,16 @@ def _trial(label: str, rung: Rung, backbone: str, seed: int, rows: int, device: 
 
 
 def _noting(execution: Execution, stream: str) -> Execution:
-    """The same, with the stream's name before each line of progress."""
+    """The execution with the stream's name before each line of progress."""
     return replace(execution, note=lambda line: execution.note(f"{stream}: {line}"))
 
 
 def _describe(data: Dataset) -> Findings:
     rows = data.count_rows()
-    schema = data.schema
     return {
         "rows": rows,
-        "numerical": schema.num_numerical,
-        "categorical": schema.num_categorical,
+        "numerical": data.schema.num_numerical,
+        "categorical": data.schema.num_categorical,
         "batch_size": suggest_batch_size(rows),
         "fingerprint": data.fingerprint()[:16],
     }
@@ -231,7 +220,7 @@ def _eighths(trained: Sequence[TrialResult]) -> list[float]:
 def _tests(
     results: Results, chosen: Mapping[str, Rung], backbones: Sequence[str], execution: Execution
 ) -> list[Findings]:
-    """Each rung against the one before it and the default against every rival, cell by cell; uncorrected."""
+    """Each rung against the one before it, and the default against every rival, cell by cell; uncorrected."""
     rungs = [label for label, rung in chosen.items() if rung.group == RUNG]
     pairs = [
         *zip(rungs[1:], rungs, strict=False),
@@ -255,7 +244,7 @@ def judge(result: ExperimentResult) -> Judgement:
 EXPERIMENT = Experiment(
     name="ladder",
     title="From the published gate to the default",
-    what="one change per rung on seven real streams, and every rival trained as the default is",
+    what="one change per rung on seven real streams, and every rival trained like the default",
     claim="",
     differs="",
     run=run,

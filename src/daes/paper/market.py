@@ -1,4 +1,4 @@
-"""A simulated ad market: users in two arms, models that learn from their own clicks, an auction that charges."""
+"""A simulated ad market: users in two arms, models that learn from their own clicks, and an auction."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from daes.training.step import TrainingStep
 
 Ints = NDArray[np.int64]
 _HOURS = 24
-_LEAST_AN_HOUR = 500  # on a small market hours are served together, or most time would go into the calls
+_LEAST_AN_HOUR = 500  # a small market serves several hours at once, or most time would be spent in overhead
 _FITTED_ROWS = 50_000
 _ARM_SALT = 7_919
 _REPLICATES = 1000
@@ -36,13 +36,13 @@ class Market:
 
     Args:
         requests_per_day: requests in a simulated day.
-        warm_up_days: days whose requests show the stream's own ad; both models learn from them.
+        warm_up_days: days before the experiment, with the stream's own ads; both models learn from them.
         days: days of the experiment.
-        candidates: ads that bid for a request.
-        bid_cap: bids above it count as this.
-        backbone: of both models.
+        candidates: number of ads that bid for a request.
+        bid_cap: maximum bid; higher ones are reduced to it.
+        backbone: backbone of both models.
         batch_size: rows per training step.
-        device: where the models are.
+        device: where to compute.
     """
 
     requests_per_day: int = 30_000
@@ -56,8 +56,8 @@ class Market:
 
 
 def auction(bids: Floats, predicted: Floats) -> tuple[Ints, Floats]:
-    """Generalised second price: the ad of highest bid × predicted click rate is shown, and a click on it costs
-    the least bid that would still have won: the second highest product over the winner's predicted rate.
+    """Generalised second price: the ad with the highest bid × predicted click rate is shown, and a click on it costs
+    the lowest bid that would still have won: the second highest product over the winner's predicted rate.
 
     **Shape.** bids and predicted (K, n), K ≥ 2 → winner (n,), price (n,).
 
@@ -75,9 +75,9 @@ def auction(bids: Floats, predicted: Floats) -> tuple[Ints, Floats]:
 def simulate(market: Market, methods: Sequence[str], seed: int) -> Findings:
     """Run one experiment: the first method in the control arm, the second in the treatment arm.
 
-    Users are assigned to arms by a hash. In each hour both models score all candidates of all requests. What users see
-    is chosen by the model of their own arm, which learns from their clicks. What the other model would have shown them,
-    and the true click rates, are known to a simulator alone and give the paired results.
+    Users are assigned to arms by a hash. In each hour both models score all candidates of all requests. The model of a
+    user's arm chooses what the user sees, and learns from the clicks. Paired results also use what only a simulator
+    knows: what the other model would have shown, and the true click rates.
     """
     stream = AdStream(None, seed=seed, users=market.requests_per_day, rows_per_day=market.requests_per_day)
     start = market.warm_up_days * market.requests_per_day
@@ -109,14 +109,14 @@ def _learner(market: Market, method: str, stream: AdStream, rows: int, seed: int
 
 
 def _learn(learner: TrainingStep, batch: Batch, row: int, arm: tuple[int, int]) -> None:
-    """A step with random numbers of its own: what one arm draws does not affect the other."""
+    """A training step with its own random numbers, so that one arm does not affect the other."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(np.random.SeedSequence([*arm, row]).generate_state(1)[0]))
         learner.learn(batch, row)
 
 
 def _hours(market: Market, start: int) -> list[tuple[int, int]]:
-    """The requests of each hour of the experiment, or of a few hours together."""
+    """The range of requests of each hour of the experiment, or of several hours together."""
     a_day = min(max(market.requests_per_day // _LEAST_AN_HOUR, 1), _HOURS)
     marks = np.linspace(start, start + market.days * market.requests_per_day, market.days * a_day + 1)
     return list(pairwise(marks.round().astype(int).tolist()))
@@ -125,7 +125,7 @@ def _hours(market: Market, start: int) -> list[tuple[int, int]]:
 def _hour(
     market: Market, stream: AdStream, learners: list[TrainingStep], start: int, stop: int, seed: int
 ) -> dict[str, Any]:
-    """Serve the requests of an hour, then let each model learn from what its own users did."""
+    """Serve the requests of an hour, then train each model on the clicks of its own users."""
     candidates = stream.candidates(start, stop, market.candidates)
     bids = np.minimum(np.stack([ads.numerical["bid"] for ads in candidates]).astype(np.float64), market.bid_cap)
     true = np.stack([stream.truth.probability(ads) for ads in candidates])
@@ -194,7 +194,7 @@ def _findings(market: Market, requests: dict[str, Any], rng: np.random.Generator
 
 
 def _arm(requests: dict[str, Any], number: int) -> Findings:
-    """How the model of an arm did with its own users."""
+    """Quality of an arm's model on its own users."""
     own = requests["arm"] == number
     clicks, predicted = requests[f"clicks{number}"][own], requests[f"predicted{number}"][own]
     logits = np.log(predicted) - np.log1p(-predicted)
@@ -220,7 +220,7 @@ def unpaired_interval(control: Floats, treatment: Floats, rng: np.random.Generat
 
 
 def paired_interval(control: Floats, treatment: Floats, rng: np.random.Generator) -> list[float]:
-    """95 % interval of Σ treatment / Σ control − 1, from a bootstrap over users that have both.
+    """95 % interval of Σ treatment / Σ control − 1, from a bootstrap over users with both values.
 
     >>> low, high = paired_interval(np.ones(100), np.full(100, 1.1), np.random.default_rng(0))
     >>> round(low, 6), round(high, 6)
@@ -235,6 +235,6 @@ def _middle(lifts: Floats) -> list[float]:
 
 
 def _weights(users: int, rng: np.random.Generator) -> Floats:
-    """How often each user is drawn in each replicate: Poisson with mean 1, the bootstrap's law for many users."""
+    """How often each user is drawn in each replicate: Poisson with mean 1, the bootstrap's limit for many users."""
     weights: Floats = rng.poisson(1.0, (_REPLICATES, users)).astype(np.float32)
     return weights

@@ -1,13 +1,10 @@
 """The main table: fifteen methods on six backbones."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
-from itertools import product
+from itertools import product, zip_longest
 
 import numpy as np
 
-from daes.experiments.scores import ScoreTable
-from daes.experiments.significance import LEVEL, average_rank, holm
+from daes.experiments.significance import LEVEL, average_rank
 from daes.extras import require
 from daes.formatting import fixed, p_value
 from daes.paper import figures
@@ -17,16 +14,7 @@ from daes.paper.judging import Judgement, shown
 from daes.paper.overall_figure import methods_figure
 from daes.paper.published import DATASET_TITLES, OVERALL, PAPER_BACKBONES, PAPER_METHODS, counterpart
 from daes.paper.result import ExperimentResult
-from daes.paper.scores import (
-    MEASURES,
-    ROW_TEST,
-    SEED_TEST,
-    failures,
-    how_trained,
-    row_test,
-    scores_of,
-    scores_table,
-)
+from daes.paper.scores import MEASURES, SEED_TEST, failures, how_trained, on_rows, scores_of, scores_table
 from daes.paper.titles import backbone_title, method_title
 from daes.paper.variants import Variant, train_variants
 from daes.stream.dataset import Dataset
@@ -43,7 +31,7 @@ def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution
 
 
 def _ranks(found: Findings, measure: str) -> dict[str, float]:
-    """The average rank over the backbones among the paper's methods, as in the last column of its table (by AUC)."""
+    """The average rank over the backbones among the paper's methods; by AUC it is the last column of its table."""
     scores, backbones = scores_of(found), found["training"]["backbones"]
     ranked = [m for m in PAPER_METHODS if any(scores.get(m, backbone, measure) for backbone in backbones)]
     return scores.ranks(measure, backbones, ranked)
@@ -52,47 +40,40 @@ def _ranks(found: Findings, measure: str) -> dict[str, float]:
 def _tests(found: Findings) -> list[Findings]:
     """DAES against the best baseline on each backbone, our preset against the best of the paper's methods.
 
-    On the rows, where predictions were kept, corrected for all of these tests; otherwise between seeds, if there are
+    Tests are on the rows where predictions were kept, corrected for their number; otherwise between seeds, if there are
     several.
     """
     scores, tests = scores_of(found), []
     for method in (method for method in OURS if method in scores.labels):
         others = [name for name in scores.labels if (name in PAPER_METHODS if method == "daes" else name not in OURS)]
-        for backbone, measure in product(found["training"]["backbones"], MEASURES):
-            test = scores.test(method, others, backbone, measure)
-            if test is not None:
-                content = asdict(test)
-                tests.append({"method": content.pop("subject"), **content, "test": SEED_TEST})
-    on_rows = [row_test(found, t["method"], t["baseline"], t["backbone"], t["measure"]) for t in tests]
-    if not tests or any(test is None for test in on_rows):
-        return tests
-    corrected = holm([test[1] for test in on_rows if test is not None]).tolist()
-    return [{**test, "p_value": p, "test": ROW_TEST} for test, p in zip(tests, corrected, strict=True)]
+        columns = product(found["training"]["backbones"], MEASURES)
+        tests += [scores.test(method, others, *column) for column in columns]
+    tested, name = on_rows(found, [test for test in tests if test is not None])
+    kept = ("backbone", "measure", "baseline", "difference", "p_value")
+    return [{"method": test.subject, **{key: getattr(test, key) for key in kept}, "test": name} for test in tested]
 
 
 def _test_name(found: Findings) -> str:
-    """By what a difference is significant; a result of an earlier version does not say it."""
+    """The test that was used; results of earlier versions do not store it."""
     return str(found["tests"][0].get("test", SEED_TEST)) if found["tests"] else SEED_TEST
 
 
-def _means(scores: Findings, backbones: Sequence[str], measure: str) -> dict[str, Floats]:
-    """Method → its mean on each backbone, NaN without a result."""
-    table = ScoreTable.of(scores)
-    return {label: np.array([table.get(label, name, measure).mean for name in backbones]) for label in table.labels}
+def _means(found: Findings) -> dict[str, Floats]:
+    """Method → its mean AUC on each backbone, NaN without a result."""
+    scores, backbones = scores_of(found), found["training"]["backbones"]
+    return {label: np.array([scores.get(label, name, "auc").mean for name in backbones]) for label in scores.labels}
 
 
-def _seeds(scores: Findings, backbone: str, measure: str) -> dict[str, Floats]:
-    """Method → its value with each seed on one backbone, NaN without a result."""
-    values = {label: by_backbone.get(backbone, {}).get(measure, []) for label, by_backbone in scores.items()}
-    most_seeds = max(map(len, values.values()), default=0)
-    return {
-        label: np.array([*found, *[None] * (most_seeds - len(found))], dtype=np.float64)
-        for label, found in values.items()
-    }
+def _seeds(found: Findings) -> dict[str, Floats]:
+    """Method → its AUC with each seed on the only backbone, NaN without a result."""
+    (backbone,) = found["training"]["backbones"]
+    values = {label: by_backbone.get(backbone, {}).get("auc", []) for label, by_backbone in found["scores"].items()}
+    rows = np.array(list(zip_longest(*values.values())), dtype=np.float64)
+    return dict(zip(values, rows.reshape(-1, len(values)).T, strict=True))
 
 
 def _published(result: ExperimentResult) -> tuple[str, Findings] | None:
-    """The title of the paper's data set and its scores, shaped as ours, where it has these methods and backbones."""
+    """The title of the paper's data set and its scores in our layout, if it has these methods and backbones."""
     paper = counterpart(result.data["name"]) if result.data else None
     backbones = result.results["training"]["backbones"]
     methods = [method for method in PAPER_METHODS if method in result.results["scores"]]
@@ -103,17 +84,17 @@ def _published(result: ExperimentResult) -> tuple[str, Findings] | None:
 
 
 def _published_ranks(result: ExperimentResult) -> dict[str, float]:
-    """The paper's average ranks on these backbones; none unless all fifteen methods are ranked here too."""
+    """The paper's average ranks on these backbones; empty unless all fifteen methods are ranked here too."""
     published = _published(result)
     if published is None or set(result.results["ranks"]) != set(PAPER_METHODS):
         return {}
-    table = _means(published[1]["scores"], result.results["training"]["backbones"], "auc")
+    table = _means(published[1])
     ranks = average_rank([table[m] for m in PAPER_METHODS], higher_is_better=True, ties="order")  # its rule for ties
     return dict(zip(PAPER_METHODS, ranks.tolist(), strict=True))
 
 
 def rank_agreement(ours: dict[str, float], theirs: dict[str, float]) -> float:
-    """Spearman's correlation of two average ranks over the methods that both have.
+    """Spearman's correlation of two sets of average ranks over their common methods.
 
     >>> rank_agreement({"a": 1.0, "b": 2.0, "c": 3.0}, {"a": 1.5, "b": 2.5, "c": 9.0})
     1.0
@@ -149,7 +130,7 @@ def _rank_table(found: Findings, theirs: dict[str, float]) -> str:
 
 
 def _test_table(found: Findings) -> str:
-    """One row per method and backbone; for each measure the best other method, how far ours is above it, and p."""
+    """One row per method and backbone; for each measure the best other method, the difference and p."""
     cells: dict[tuple[str, str], dict[str, list[str]]] = {}
     for test in found["tests"]:
         cells.setdefault((test["method"], test["backbone"]), {})[test["measure"]] = [
@@ -192,7 +173,7 @@ def verdict(result: ExperimentResult) -> str:
 
 
 def _ahead(found: Findings, method: str) -> tuple[int, int, int, int]:
-    """On how many backbones its AUC is above the best other's, significantly so, significantly below; of how many."""
+    """On how many backbones its AUC is above the best other's, significantly above, significantly below; and of all."""
     tests = [test for test in found["tests"] if test["method"] == method and test["measure"] == "auc"]
     sure = [test for test in tests if test["p_value"] is not None and test["p_value"] < LEVEL]
     higher = sum(test["difference"] > 0 for test in sure)
@@ -205,19 +186,17 @@ def _best_rank(found: Findings) -> str:
 
 
 def judge(result: ExperimentResult) -> Judgement:
-    """(1) DAES gate has a significantly higher AUC than the best baseline on most backbones. (2) So has DAES tran."""
+    """(1) DAES gate has a significantly higher AUC than the best baseline on most backbones. (2) So does DAES tran."""
     found = result.results
-    counts = {method: _ahead(found, method) for method in OURS}
-    forms = [method for method in OURS if method != "daes" and counts[method][-1]]
-    sentences = []
+    parts, forms, sentences = [], [], []
+    for method in OURS[:2]:
+        ahead, higher, _, cases = _ahead(found, method)
+        if cases:
+            parts.append(shown(ahead, higher, cases))
+            forms.append(f"{method_title(method)} on {ahead} of {cases} (significantly on {higher})")
     if forms:
-        said = ", ".join(
-            f"{method_title(method)} on {ahead} of {cases} (significantly on {higher})"
-            for method in forms
-            for ahead, higher, _, cases in [counts[method]]
-        )
-        sentences.append(f"Ahead of the best baseline: {said} backbones, by a {_test_name(found)}.")
-    ahead, higher, lower, cases = counts["daes"]
+        sentences.append(f"Ahead of the best baseline: {', '.join(forms)} backbones, by a {_test_name(found)}.")
+    ahead, higher, lower, cases = _ahead(found, "daes")
     if cases:
         sentences.append(
             f"Our preset `daes` is ahead of the best of the paper's {len(found['ranks'])} methods on {ahead} of "
@@ -225,16 +204,15 @@ def judge(result: ExperimentResult) -> Judgement:
         )
     if found["ranks"]:
         sentences.append(f"Best average rank: {method_title(_best_rank(found))}.")
-    return [shown(counts[m][0], counts[m][1], counts[m][-1]) for m in forms], " ".join(sentences)
+    return parts, " ".join(sentences)
 
 
 def draw(result: ExperimentResult) -> "figures.Figure":
-    backbones, published = result.results["training"]["backbones"], _published(result)
-    scores = result.results["scores"]
-    ours = _means(scores, backbones, "auc") if len(backbones) > 1 else _seeds(scores, backbones[0], "auc")
+    found, published = result.results, _published(result)
+    ours = _means(found) if len(found["training"]["backbones"]) > 1 else _seeds(found)
     panels = {"Ours" if published else "": ours}
     if published is not None:
-        panels[f"The paper, {published[0]}"] = _means(published[1]["scores"], backbones, "auc")
+        panels[f"The paper, {published[0]}"] = _means(published[1])
     return methods_figure(result, panels)
 
 
@@ -244,30 +222,30 @@ EXPERIMENT = Experiment(
     what="15 methods × 6 backbones: AUC and LogLoss, average rank, tests against the best baseline",
     claim="""
     Table 2: DAES (gate and tran) has the best AUC on all six backbones and three data sets, and the best LogLoss
-    but for one case (EFD with IPNN on the industrial data), with average ranks of 1.3 to 1.7; PLE is the best
+    except in one case (EFD with IPNN on the industrial data), with average ranks of 1.3 to 1.7; PLE is the best
     baseline (3.0 to 3.8).
     """,
     differs="""
-    The paper's Criteo has 45.8 million rows; how many ours has is said with each table. Its industrial data are not
-    public, and a simulated ad stream with as many fields stands in their place; AutoML runs where its files are
-    given. On few rows the batch is smaller than 8192, so that there are some hundred steps at least. Ids seen fewer
-    than five times share a row.
+    The paper's Criteo has 45.8 million rows; the number of ours is stated with each table. The industrial data are not
+    public; a simulated ad stream with as many fields replaces them. AutoML runs if its files are given. With few rows
+    the batch is smaller than 8192, so that there are at least a few hundred steps. Ids seen fewer than five times share
+    a row.
 
-    Two protocols. *Streaming*, ours: one pass, every batch is scored before it is trained on, judged over the
-    second half; offline methods are fitted on the first 10,000 rows, or on the first half where that is less. *The
-    paper's*: chronological parts of 80, 10 and 10 %, early stopping after five epochs; offline methods are fitted on
-    the whole training part. The paper does not publish what tuning chose; without `--tune` every method has the
-    learning rate 1e-3 and the L2 weight 1e-6.
+    Two protocols. *Streaming*, ours: one pass, every batch is scored before it is trained on, evaluated over the second
+    half; offline methods are fitted on the first 10,000 rows, or on the first half if that is less. *The paper's*:
+    chronological parts of 80, 10 and 10 %, early stopping after five epochs; offline methods are fitted on the whole
+    training part. The paper does not publish the tuned hyperparameters; without `--tune` every method has the learning
+    rate 1e-3 and the L2 weight 1e-6.
 
-    NaryDis, DEER and DAE are reconstructions: no code of theirs is public. Key-Value reads quantile-transformed
-    values here; the paper's low figure on Criteo suggests min–max scaled ones. YouTube reads the rank of a value off
-    100 knots of a reservoir that follows the stream; the paper does not say of what it takes powers, and may have
-    fitted that offline.
+    NaryDis, DEER and DAE are reconstructions: their code is not public. Key-Value gets quantile-transformed values
+    here; the paper's low figure on Criteo suggests min–max scaled ones. YouTube takes the rank of a value from 100
+    knots of a reservoir that follows the stream; the paper does not say of which quantity it takes the powers, and may
+    have fitted it offline.
 
-    Ranks are over the paper's fifteen methods, by AUC as in its table and by LogLoss. Equal scores share their
-    places, where the paper's table puts the method listed first ahead. A method without a result on a backbone is
-    last there, one without any has no rank. Our own preset `daes` is shown beside them and tested against the best
-    of them.
+    Ranks are over the paper's fifteen methods, by AUC as in its table and by LogLoss. Equal scores share their ranks,
+    whereas the paper's table ranks the method listed first higher. A method without a result on a backbone ranks last
+    there; one without any result has no rank. Our own preset `daes` is listed as well and tested against the best of
+    them.
     """,
     run=run,
     markdown=markdown,

@@ -1,4 +1,4 @@
-"""All methods against each other, drawn."""
+"""The figure of the main table: all methods against each other."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,10 +25,10 @@ _COLOURS = {
 def methods_figure(result: ExperimentResult, panels: Mapping[str, Mapping[str, Floats]]) -> "figures.Figure":
     """One panel per title: the AUC of each method on each backbone, NaN without a result, above the median method.
 
-    With one backbone the values are those of the seeds.
+    With a single backbone the values are those of the seeds.
     """
     scored = result.results["scores"]
-    methods = [*(name for name in METHODS if name in scored), *(name for name in scored if name not in METHODS)]
+    methods = list(dict.fromkeys([*(name for name in METHODS if name in scored), *scored]))
     figure, axes = figures.panels(
         1, len(panels), 9.6, 1.2 + 0.26 * len(methods), sharex=True, sharey=True, squeeze=False
     )
@@ -36,11 +36,10 @@ def methods_figure(result: ExperimentResult, panels: Mapping[str, Mapping[str, F
         _draw_methods(panel, methods, _above_median(means))
         panel.set_title(title)
     _name_families(axes[0][0], axes[0][-1], methods)
-    backbones = result.results["training"]["backbones"]
-    one = f" with {backbone_title(backbones[0])}" if len(backbones) == 1 else ""
-    dots = "seeds" if len(backbones) == 1 else "backbones"
+    first, *others = result.results["training"]["backbones"]
+    which, dots = ("", "backbones") if others else (f" with {backbone_title(first)}", "seeds")
     subtitle = f"{how_short(result)} · dots: {dots}, bars: their mean"
-    figures.headline(figure, f"Methods against each other{one}", subtitle)
+    figures.headline(figure, f"Methods against each other{which}", subtitle)
     return figure
 
 
@@ -51,13 +50,12 @@ def _draw_methods(panel: Any, methods: list[str], above: dict[str, Floats]) -> N
             panel.plot(values, [place] * len(values), "o", color=colour, alpha=0.35, markersize=4)
             panel.plot(np.mean(values), place, "|", color=colour, markersize=13, markeredgewidth=2.5)
     panel.axvline(0, color=figures.GREY, linewidth=0.8)
-    panel.set_yticks(range(len(methods)), [method_title(method) for method in methods])
-    panel.set(ylim=(len(methods) - 0.4, -0.6), xlabel="AUC points × 100 above the median method")
-    panel.grid(axis="y", visible=False)
+    panel.set_xlabel("AUC points × 100 above the median method")
+    figures.name_rows(panel, [method_title(method) for method in methods], 0.6, 0.6)
 
 
 def _name_families(first: Any, last: Any, methods: list[str]) -> None:
-    """The colours of the methods' names in the first panel, and what they mean right of the last."""
+    """Colour the methods' names in the first panel, and name the families to the right of the last."""
     for family in dict.fromkeys(_family(method) for method in methods):
         colour = _COLOURS.get(family, figures.GREY)
         places = [place for place, method in enumerate(methods) if _family(method) == family]
@@ -72,7 +70,7 @@ def _family(method: str) -> str:
 
 
 def _above_median(means: Mapping[str, Floats]) -> dict[str, Floats]:
-    """100 × the AUC above the median of the paper's methods on the same backbone, where there is one.
+    """100 × the AUC above the median of the paper's methods on the same backbone, where it is known.
 
     >>> _above_median({"efd": np.array([0.5]), "ple": np.array([0.7]), "daes": np.array([np.nan])})
     {'efd': array([-10.]), 'ple': array([10.])}

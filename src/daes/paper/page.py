@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from inspect import getdoc
 from pathlib import Path
 from urllib.parse import quote
@@ -13,22 +14,22 @@ from daes.paper import EXPERIMENTS
 from daes.paper.experiment import Experiment
 from daes.paper.judging import word
 from daes.paper.published import ARPU_GAIN, DATASET_TITLES, DATASETS, QPS_CHANGE
-from daes.paper.result import ExperimentResult, is_result
+from daes.paper.result import ExperimentResult, NotAResultError
 from daes.storage.durable import write_text
 from daes.table import markdown_table
 
 _INTRODUCTION = """
 # Reproduction of the paper
 
-Every table and figure with numbers of *Distribution-Aware End-to-End Embedding for Streaming Numerical Features in
-Click-Through Rate Prediction* as a command, and what came out here. Figures 1 and 2 are diagrams and Table 1 lists
-properties of DAE and DAES: they have no command. This page is generated: its numbers are those of the JSON files beside
-the figures, and its judgements are computed from them.
+Every table and figure with numbers in *Distribution-Aware End-to-End Embedding for Streaming Numerical Features in
+Click-Through Rate Prediction*, as a command, and our results. Figures 1 and 2 are diagrams and Table 1 lists properties
+of DAE and DAES: they have no command. This page is generated: its numbers come from the JSON files beside the figures,
+and its judgements are computed from them.
 
     daes paper list                 # the experiments
     daes paper NAME --data …        # run one: JSON, Markdown and a figure
-    daes paper all --resume …       # run all of them, in as many sittings as it takes
-    daes paper report               # make this page
+    daes paper all --resume …       # run all of them; may be interrupted and resumed
+    daes paper report               # write this page
 """
 
 _DATA = """
@@ -39,21 +40,21 @@ original order: 137,139 rows over seven days, from the public course repository 
 full file, train.txt of 45,840,617 rows, is offered by the Criteo AI Lab (ailab.criteo.com, "Kaggle Display Advertising
 Challenge dataset"; public code fetches it from
 `https://go.criteo.net/criteo-research-kaggle-display-advertising-challenge-dataset.tar.gz`, which we could not try);
-`--data criteo:train.txt` reads it as it is. Most ids are rare in the sample, so absolute AUCs lie
-below the paper's. *Flights* are those of 2013 from New York, a public stream with strong drift that the paper
-does not have. The *simulated ad stream* stands where the paper has industrial data that are not public; whatever is
-simulated is called so. *AutoML* runs where its files are given.
+`--data criteo:train.txt` reads it as it is. Most ids are rare in the sample, so absolute AUCs are below the paper's.
+*Flights* are those of 2013 from New York, a public stream with strong drift that the paper does not use. The *simulated
+ad stream* replaces the paper's industrial data, which are not public; whatever is simulated is labelled so. *AutoML*
+runs if its files are given.
 """
 
 _RECIPE = """
-Where nothing else is said, results are of the paper's training: Adam, BatchNorm, dropout, large batches. In one pass
-all methods are under-trained that way; [why.md](why.md) compares them trained as the defaults are. `--recipe default`
-runs the experiments here with that training; its results stand beside the others where there are any.
+Unless stated otherwise, models are trained as in the paper: Adam, BatchNorm, dropout, large batches. In a single pass
+that leaves all methods under-trained; [why.md](why.md) compares them with our default training. `--recipe default` runs
+the experiments on this page with that training; such results are listed beside the others.
 """
 
 
 def write_page(results: Path, out: Path) -> int:
-    """Write the page from all results in a folder; how many there were.
+    """Write the page from all results in a folder; return their number.
 
     Args:
         results: the folder with `*.json` and their figures.
@@ -61,24 +62,27 @@ def write_page(results: Path, out: Path) -> int:
     """
     found = read_results(results)
     if not found:
-        raise ValueError(f"{results} must hold results of `daes paper`; there is no such file")
+        raise ValueError(f"{results} must hold results of `daes paper`, but has none")
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, page(found, link(out.parent, results)))
     return len(found)
 
 
 def read_results(folder: Path) -> list[ExperimentResult]:
-    """All results in a folder, in the order of the experiments, then of the file names; other JSON is left alone."""
+    """The results of a folder, in the order of the experiments, then of the file names; other JSON is ignored."""
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")
-    order = list(EXPERIMENTS)
-    found = [ExperimentResult.load(path) for path in sorted(folder.glob("*.json")) if is_result(path)]
-    known = [result for result in found if result.experiment in order and EXPERIMENTS[result.experiment].of_the_paper]
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        with suppress(NotAResultError):
+            found.append(ExperimentResult.load(path))
+    order = [name for name, experiment in EXPERIMENTS.items() if experiment.of_the_paper]
+    known = [result for result in found if result.experiment in order]
     return sorted(known, key=lambda result: (order.index(result.experiment), result.stem))
 
 
 def page(results: Sequence[ExperimentResult], folder: str) -> str:
-    """The page as Markdown; `folder` is where it finds the figures."""
+    """The page as Markdown; `folder` is the path of the figures relative to it."""
     names = [name for name, experiment in EXPERIMENTS.items() if experiment.of_the_paper]
     by_name = {name: [result for result in results if result.experiment == name] for name in names}
     sections = [_section(EXPERIMENTS[name], several, folder) for name, several in by_name.items() if several]
@@ -127,16 +131,16 @@ def _overview(by_name: Mapping[str, Sequence[ExperimentResult]]) -> str:
             "## At a glance",
             f"Does the paper's claim hold? Of {judged} results it holds in {holds}, partly holds in {partly}, is not "
             f"shown in {open_} and does not hold in {fails}.",
-            "Each section below states the parts by which its claim is judged. It *holds* where all of them do and "
-            "*partly holds* where the first or at least half do; it is *not shown* where the result points that way "
-            "and may be chance, and *does not hold* otherwise; – stands where nothing is judged. *Most* is more than "
-            "half, also where the paper says all. A *case* is one comparison on one backbone. *Significant* is p < "
-            f"{LEVEL:g} by the test that is named with it: on the rows where predictions were kept, otherwise a t-test "
-            "between seeds, which measures the chance of initialisations, not of rows.",
+            "Each section below states the parts by which its claim is judged. It *holds* if all of them do and "
+            "*partly holds* if the first or at least half of them do; it is *not shown* if the result points that way "
+            "but may be chance, and *does not hold* otherwise; – means that nothing is judged. *Most* is more than "
+            "half, even where the paper says all. A *case* is one comparison on one backbone. *Significant* is p < "
+            f"{LEVEL:g} by the test named with it: on the rows where predictions were kept, otherwise a t-test between "
+            "seeds, which accounts for random initialisation but not for the choice of rows.",
             _RECIPE.strip(),
             f"What the paper reports from production, revenue per user {percent(ARPU_GAIN, 3, sign=True)} and queries "
-            f"per second {percent(QPS_CHANGE, 1)}, can only be imitated here: see `ab-test` and `cost`.",
-            markdown_table(["claim", "experiment", "on", "what came out"], rows, names=4),
+            f"per second {percent(QPS_CHANGE, 1)}, can only be approximated here: see `ab-test` and `cost`.",
+            markdown_table(["claim", "experiment", "data", "outcome"], rows, names=4),
         ]
     )
 
@@ -164,7 +168,7 @@ def _section(experiment: Experiment, results: Sequence[ExperimentResult], folder
 
 
 def _protocol(result: ExperimentResult) -> str:
-    """As the end of a heading."""
+    """The end of a heading: how the models were trained."""
     names = {"stream": ", streaming protocol", "paper": ", the paper's protocol", None: ""}
     recipe = ", trained as the defaults are" if result.settings.get("recipe") == "default" else ""
     return names[result.settings.get("protocol")] + recipe + (", tuned" if result.settings.get("tune") else "")
@@ -180,5 +184,5 @@ def _anchor(title: str) -> str:
 
 
 def link(start: Path, folder: Path) -> str:
-    """A folder as a page in another one links to it."""
+    """The relative link to a folder from a page in the folder `start`."""
     return Path(os.path.relpath(folder.resolve(), start.resolve())).as_posix()

@@ -1,4 +1,4 @@
-"""Independent pieces of work, each logged as soon as it is done, so that a run can stop and go on."""
+"""Independent pieces of work, each logged as soon as it is done, so that a run can be stopped and resumed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -15,16 +15,16 @@ from daes.paper.result import plain
 def run_pieces(
     task: Task, pieces: Sequence[Mapping[str, Any]], execution: Execution, name: Callable[[Any], str]
 ) -> list[Findings]:
-    """What the task found for each piece, in their order.
+    """The findings of a task for each piece, in their order.
 
-    Finished pieces are in the result log of the execution's folder and are not done again by the same code.
+    Finished pieces are in the result log of the execution's folder and are not repeated by the same code.
 
     Args:
-        task: a function of a module, called with None, a piece and a function to note progress with; returns plain
-            values. An error of one piece stops the run once all others are done.
-        pieces: what to do, as plain values.
-        execution: how.
-        name: what a piece is called in lines of progress and in errors.
+        task: called with None, a piece and a function that reports progress; returns plain values. It must be
+            picklable. An error in one piece ends the run once all others are done.
+        pieces: the arguments of each call, as plain values.
+        execution: how to run them.
+        name: name of a piece in lines of progress and in errors.
     """
     keys = [result_key(plain(piece), "", code_fingerprint("paper")) for piece in pieces]
     items = dict(zip(keys, pieces, strict=True))

@@ -1,4 +1,4 @@
-"""What the paper reports, number by number, to be printed beside ours."""
+"""The numbers that the paper reports, to be printed beside ours."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from daes.backbone import BACKBONES
 
 
 def as_published(backbone: str, *, batch_norm: bool = True, dropout: float = 0.2) -> dict[str, Any]:
-    """Arguments of `CTRModel` for a network of the paper: BatchNorm, dropout, ReLU, nothing learned by counting.
+    """Arguments of `CTRModel` for a network of the paper: BatchNorm, dropout, ReLU, no evidence.
 
     >>> as_published("fnn")
     {'evidence': False, 'backbone_options': {'batch_norm': True, 'dropout': 0.2, 'slope': 0.0}}
@@ -22,12 +22,12 @@ RESERVOIR_SIZE = 100_000
 BATCH_SIZE = 8192
 BETA = 0.5
 LEARNING_RATES = L2_WEIGHTS = (1e-6, 1e-5, 1e-4, 1e-3)
-"""The grid that the learning rate and the L2 weight are tuned over."""
+"""The grid over which learning rate and L2 weight are tuned."""
 
 ARPU_GAIN = 0.02307
-"""Average revenue per user in the seven-day online experiment, DAES against the production baseline."""
+"""Change in average revenue per user in the seven-day online experiment, DAES against the production baseline."""
 QPS_CHANGE = -0.018
-"""Queries a second after the deployment."""
+"""Change in queries per second after the deployment."""
 
 DATASETS = {
     "automl": {"categorical": 25, "numerical": 6, "rows": 8_700_000},
@@ -39,16 +39,14 @@ DATASETS = {
 DATASET_TITLES = {"automl": "AutoML", "criteo": "Criteo", "industrial": "Industrial"}
 
 PROFILED = {"criteo": ("I3", "I5", "I13"), "automl": ("I1", "I2", "I6")}
-"""The features whose drift the paper draws."""
-
+"""The features whose drift the paper shows."""
 
 ESTIMATION_KL = {"OS": (5.97, 1.95e-1), "RS": (2.46e-4, 4.54e-4), "JRS": (1.60e-4, 5.91e-4)}
 ESTIMATION_CALLS = {"RS": (2.93e7, 3.62e7), "JRS": (1.05e6, 1.09e6)}
 """The table of distribution estimators: KL divergence and random calls, each of the features I3 and I5 of Criteo."""
 
 ESTIMATION_LENGTHS = (29_300_000 + RESERVOIR_SIZE, 36_200_000 + RESERVOIR_SIZE)
-"""How many values the paper's two streams had: RS draws once for each value after the first m."""
-
+"""Lengths of the paper's two streams: RS draws once for each value after the first m."""
 
 # AUC and LogLoss of each backbone in turn, then the average rank.
 _OVERALL = {
@@ -124,7 +122,7 @@ OVERALL: dict[str, dict[str, dict[str, dict[str, float]]]] = {
 AVERAGE_RANK: dict[str, dict[str, float]] = {
     dataset: {method: float(row.split()[-1]) for method, row in rows.items()} for dataset, rows in _OVERALL.items()
 }
-"""Its last column."""
+"""The last column of the main table."""
 
 
 def counterpart(data: str) -> str | None:

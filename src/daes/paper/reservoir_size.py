@@ -1,4 +1,4 @@
-"""How many slots a reservoir needs: error against m, its O(1/m) variance, memory, and the bias under drift."""
+"""How many slots a reservoir needs: error by size m, its O(1/m) variance, memory, and the bias under drift."""
 
 from statistics import NormalDist
 
@@ -7,7 +7,7 @@ import numpy as np
 from daes.distribution import JumpReservoir
 from daes.distribution.base import inverted_cdf
 from daes.distribution.estimator_report import rank_errors
-from daes.formatting import count, nbytes, percent, scientific
+from daes.formatting import count, fixed, nbytes, percent, scientific
 from daes.paper import figures
 from daes.paper.data import Floats
 from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
@@ -27,9 +27,7 @@ _PERCENTS = np.arange(1, 100) / 100
 
 
 def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
-    length = LENGTH if settings.rows is None else min(settings.rows, LENGTH)
-    if length < _LEAST_LENGTH:
-        raise ValueError(f"rows must be {_LEAST_LENGTH:,} or more, got {length}")
+    length = settings.simulated_rows(LENGTH, _LEAST_LENGTH)
     runs = _RUNS_PER_SEED * settings.seeds
     rng = np.random.default_rng(0)
     normal = rng.standard_normal(length)
@@ -127,9 +125,9 @@ def markdown(result: ExperimentResult) -> str:
 
 
 def exponents(found: Findings) -> tuple[Floats, Floats]:
-    """By which power of m the variance of each level's quantile falls, −1 by theory, and the standard error of that.
+    """The power of m with which the variance of each level's quantile falls, −1 in theory, and its standard error.
 
-    A straight line through log(variance/(1 − m/T)) against log m, by least squares.
+    The slope of a line fitted to log(variance/(1 − m/T)) against log m by least squares.
     """
     sizes = np.array([part["slots"] for part in found["sizes"]], dtype=np.float64)
     variances = np.array([part["variance"] for part in found["sizes"]])
@@ -144,15 +142,15 @@ def verdict(result: ExperimentResult) -> str:
     found, last = result.results, result.results["sizes"][-1]
     (falls, _), _ = judge(result)
     ratios, off = _against_formula(found)
-    shown = ", ".join(f"{power:.2f} ± {2 * error:.2f}" for power, error in zip(*exponents(found), strict=True))
+    shown = ", ".join(f"{fixed(power, 2)} ± {2 * error:.2f}" for power, error in zip(*exponents(found), strict=True))
     levels = ", ".join(percent(level, 0) for level in found["levels"])
     return (
         f"The variance {'falls as 1/m' if falls else 'does not fall as 1/m'}: its exponents at {levels} are {shown}. "
         f"It differs from the formula by more than {STANDARD_ERRORS} standard errors in {off} of {ratios.size} cases; "
-        f"their median ratio is {np.median(ratios):.2f}, from {ratios.min():.2f} to {ratios.max():.2f}. At m = "
+        f"their ratio is {np.median(ratios):.2f} in the median, from {ratios.min():.2f} to {ratios.max():.2f}. At m = "
         f"{count(last['slots'])} the largest rank error is {percent(last['rank_error'], 2)}; under drift it is "
-        f"{percent(last['drifting_rank_error'], 2)} against the whole stream and "
-        f"{percent(last['drifting_rank_error_now'], 1)} against its last moment."
+        f"{percent(last['drifting_rank_error'], 2)} relative to the whole stream and "
+        f"{percent(last['drifting_rank_error_now'], 1)} relative to its end."
     )
 
 
@@ -164,15 +162,15 @@ def judge(result: ExperimentResult) -> Judgement:
     powers, errors = exponents(found)
     ratios, off = _against_formula(found)
     return (bool((np.abs(powers + 1) <= STANDARD_ERRORS * errors).all()), not off), (
-        f"The variance of quantiles falls as the number of slots to the power of {powers.min():.2f} to "
-        f"{powers.max():.2f}; it is off the formula in {off} of {ratios.size} cases. Under drift the rank error "
-        f"against the last moment is {percent(last['drifting_rank_error_now'], 0)} even with {count(last['slots'])} "
-        "slots."
+        f"The variance of quantiles falls as the number of slots to the power of {fixed(powers.min(), 2)} to "
+        f"{fixed(powers.max(), 2)}; it differs from the formula in {off} of {ratios.size} cases. Under drift the rank "
+        f"error relative to the end of the stream is {percent(last['drifting_rank_error_now'], 0)} even with "
+        f"{count(last['slots'])} slots."
     )
 
 
 def _against_formula(found: Findings) -> tuple[Floats, int]:
-    """Simulated over theoretical variance, (sizes, levels), and how many are further apart than chance allows."""
+    """Simulated over theoretical variance, (sizes, levels), and how many differ by more than chance."""
     names = ("variance", "variance_theory", "variance_error")
     seen, theory, error = (np.array([part[name] for part in found["sizes"]]) for name in names)
     return seen / theory, int((np.abs(seen - theory) > STANDARD_ERRORS * error).sum())
@@ -191,18 +189,16 @@ def draw(result: ExperimentResult) -> "figures.Figure":
         figures.at_end(left, sizes[-1], theory[-1], percent(level, 0), colour)
     left.set(xlabel="slots m", ylabel="variance of the quantile", title="Variance, by level of the quantile")
     series = {
-        "rank_error": ("no drift", figures.BLUE, "o-"),
-        "drifting_rank_error": ("drift, against the whole stream", figures.GREEN, "s--"),
-        "drifting_rank_error_now": ("drift, against the last moment", figures.VERMILION, "D-"),
+        "rank_error": ("no drift", figures.BLUE, "o-", -26),
+        "drifting_rank_error": ("drift, against the whole stream", figures.GREEN, "s--", 10),
+        "drifting_rank_error_now": ("drift, against the last moment", figures.VERMILION, "D-", 6),
     }
-    for name, (title, colour, form) in series.items():
+    middle = len(sizes) // 2
+    for name, (title, colour, form, lift) in series.items():
         values = [100 * part[name] for part in found["sizes"]]
         right.plot(sizes, values, form, color=colour, alpha=0.85)
-        lift = {"rank_error": (0, -26), "drifting_rank_error": (0, 10), "drifting_rank_error_now": (0, 6)}[name]
-        middle = len(sizes) // 2
-        right.annotate(
-            title, (sizes[middle], values[middle]), lift, textcoords="offset points", color=colour, fontsize=8
-        )
+        at = (sizes[middle], values[middle])
+        right.annotate(title, at, (0, lift), textcoords="offset points", color=colour, fontsize=8)
     right.set(xlabel="slots m", ylabel="largest rank error, %", title="What more slots mend, and what they do not")
     for panel in (left, right):
         panel.set(xscale="log", yscale="log")
@@ -224,11 +220,10 @@ EXPERIMENT = Experiment(
     feature at m = 100,000; bias comes from finite samples and from drift.
     """,
     differs="""
-    The paper gives the formula without a measurement. Measured here on a lognormal stream, with the factor (1 −
-    m/T) of sampling without replacement. Members are kept as 8-byte numbers here, so memory is twice the
-    paper's figure. The second kind of bias is shown beside it: under drift a reservoir describes the whole
-    past, and its distance from the distribution of the moment does not shrink with m (`expiry` and `half_life`
-    are for that).
+    The paper gives the formula without a measurement. Ours is on a lognormal stream, with the factor (1 − m/T) for
+    sampling without replacement. We store members as 8-byte numbers, so memory is twice the paper's figure. The second
+    kind of bias is shown as well: under drift a reservoir describes the whole past, and its distance from the current
+    distribution does not shrink with m (`expiry` and `half_life` address that).
     """,
     run=run,
     markdown=markdown,

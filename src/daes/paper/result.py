@@ -1,34 +1,35 @@
-"""A result as a small JSON file: what was found, on what, how, with which versions, by which command."""
+"""A result as a small JSON file: the findings with their data, settings, versions and command."""
 
 import json
 import math
-import platform
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-import daes
 from daes.experiments.fingerprint import code_fingerprint
 from daes.paper.data import without_folders
 from daes.paper.experiment import Experiment, ExperimentSettings, Findings
 from daes.storage.durable import write_text
+from daes.training.environment import environment
 
 FORMAT = "daes.paper"
 DIGITS = 6
-"""Significant digits that a number keeps in a result."""
+"""Significant digits of the numbers in a result."""
+
+
+class NotAResultError(ValueError):
+    """A file holds other JSON than a result of `daes paper`."""
 
 
 @dataclass(frozen=True)
 class ExperimentResult:
     """One experiment on one data set.
 
-    `results` is what the experiment found; `settings` holds what was asked for; `seconds` is the wall time of the run,
-    of all runs together where it was resumed.
+    `results` are the findings of the experiment; `seconds` is the wall time of the run, in total where it was resumed.
     """
 
     experiment: str
@@ -41,7 +42,7 @@ class ExperimentResult:
 
     @property
     def stem(self) -> str:
-        """Its file's name without the ending, as `overall.criteo.stream`, or `overall.criteo.stream.tuned.rows5000`."""
+        """Name of its file without the ending, such as `overall.criteo.stream.tuned.rows5000`."""
         parts = [
             self.experiment,
             None if self.data is None else self.data["name"],
@@ -54,7 +55,7 @@ class ExperimentResult:
 
     @property
     def _limit(self) -> int | None:
-        """The rows that were asked for, of any data by --rows, of simulated ones also by `adstream:ROWS`."""
+        """The number of rows asked for, by --rows or, for simulated data, by `adstream:ROWS`."""
         data = self.data or {}
         size = data["source"].partition(":")[2] if data.get("simulated") else ""
         limits = [self.settings.get("rows"), int(size) if size else None]
@@ -62,33 +63,26 @@ class ExperimentResult:
 
     @property
     def failures(self) -> list[str]:
-        """What failed while it was made, in sentences; the rest of it holds."""
+        """What failed during the run, in sentences; the other findings are valid."""
         return list(self.results.get("failures", ()))
 
     @property
     def title(self) -> str:
-        """What the data are called."""
+        """Title of the data."""
         return str(self.results.get("where", "Simulated values") if self.data is None else self.data["title"])
 
     @property
     def where(self) -> str:
-        """The data in words, with their number."""
+        """The data in words, with the number of rows."""
         rows = (self.data or {}).get("rows")
         return self.title + (f", {rows:,} rows" if rows else "")
 
     def save(self, folder: Path) -> Path:
-        """Write `STEM.json` into the folder, whole or not at all."""
+        """Write `STEM.json` into the folder, completely or not at all."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.stem}.json"
-        write_text(path, self._text())
+        write_text(path, _dump({"format": FORMAT, **plain(asdict(self))}))
         return path
-
-    def as_saved(self) -> Self:
-        """What `load` would read from the file: what is described and drawn is what the file says."""
-        return self._from(json.loads(self._text()), self.stem)
-
-    def _text(self) -> str:
-        return _dump({"format": FORMAT, **plain(asdict(self))})
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -97,33 +91,22 @@ class ExperimentResult:
             content = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"{path} is not whole, valid JSON: {error}") from error
-        return cls._from(content, str(path))
-
-    @classmethod
-    def _from(cls, content: Any, path: str) -> Self:
-        names = [field.name for field in fields(cls)]
-        if not isinstance(content, dict) or content.get("format") != FORMAT or not set(names) <= content.keys():
-            raise ValueError(f"{path} must be a result of `daes paper`; it is none")
-        return cls(**{name: content[name] for name in names})
-
-
-def is_result(path: Path) -> bool:
-    """Whether a file is a result of `daes paper`, or a broken one, and not other JSON that lies beside them."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        return True
-    return isinstance(content, dict) and content.get("format") == FORMAT
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise NotAResultError(f"{path} must be a result of `daes paper`, but is not")
+        try:
+            return cls(**{field.name: content[field.name] for field in fields(cls)})
+        except KeyError as error:
+            raise ValueError(f"{path} is an incomplete result of `daes paper`: it has no {error}") from error
 
 
 def settings_of(experiment: Experiment, settings: ExperimentSettings) -> dict[str, Any]:
-    """The settings that matter to the experiment, as plain values."""
+    """The settings that the experiment uses, as plain values."""
     chosen: dict[str, Any] = plain({name: getattr(settings, name) for name in experiment.uses})
     return chosen
 
 
 def command_of(experiment: Experiment, settings: ExperimentSettings, data: str | None) -> str:
-    """The command that makes such a result; the folders of this machine are left out.
+    """The command that produces such a result, without the folders of this machine.
 
     >>> from daes.paper import EXPERIMENTS
     >>> command_of(EXPERIMENTS["estimation"], ExperimentSettings(seeds=3), "criteo:/data/train.txt")
@@ -132,9 +115,9 @@ def command_of(experiment: Experiment, settings: ExperimentSettings, data: str |
     words = ["daes", "paper", experiment.name]
     if data is not None:
         words += ["--data", without_folders(data)]
-    given, usual = settings_of(experiment, settings), settings_of(experiment, ExperimentSettings())
-    for name, value in given.items():
-        if value == usual[name]:
+    defaults = settings_of(experiment, ExperimentSettings())
+    for name, value in settings_of(experiment, settings).items():
+        if value == defaults[name]:
             continue
         words.append(f"--{name.replace('_', '-')}")
         if value is not True:
@@ -143,18 +126,15 @@ def command_of(experiment: Experiment, settings: ExperimentSettings, data: str |
 
 
 def versions() -> dict[str, str]:
-    """Of daes, Python and the packages that numbers depend on; `code` is a hash of daes' sources."""
-    found = {"daes": daes.__version__, "code": code_fingerprint("paper"), "python": platform.python_version()}
-    for name in ("numpy", "torch", "scipy"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+    """Versions of daes, Python and the packages that affect numbers; `code` is a hash of daes' sources."""
+    made_with = environment()
+    packages = {name: made_with["packages"].get(name) for name in ("numpy", "torch", "scipy")}
+    found = {"daes": made_with["daes"], "code": code_fingerprint("paper"), "python": made_with["python"], **packages}
+    return {name: version for name, version in found.items() if version is not None}
 
 
 def plain(content: Any) -> Any:
-    """Plain values as strict JSON has them: `DIGITS` significant digits, null for NaN and infinities, lists for arrays.
+    """Plain values for strict JSON: `DIGITS` significant digits, None for NaN and infinities, lists for arrays.
 
     >>> plain({"kl": np.float64(0.123456789), "auc": float("nan"), "sizes": np.array([1, 2])})
     {'kl': 0.123457, 'auc': None, 'sizes': [1, 2]}
@@ -173,7 +153,7 @@ def plain(content: Any) -> Any:
 
 
 def _dump(content: Mapping[str, Any]) -> str:
-    """JSON that is both small and fit for a diff: a line for each entry of the top, and of the results."""
+    """JSON that is small and easy to compare: a line per entry of the top level and of the results."""
     lines = []
     for name, value in content.items():
         if name == "results" and value:
@@ -185,4 +165,4 @@ def _dump(content: Mapping[str, Any]) -> str:
 
 
 def _compact(value: Any) -> str:
-    return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(", ", ": "))
+    return json.dumps(value, allow_nan=False, ensure_ascii=False)

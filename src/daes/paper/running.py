@@ -1,4 +1,4 @@
-"""Runs experiments on data sets and keeps what comes of them: JSON, Markdown and a figure each."""
+"""Runs experiments on data sets and stores their results: JSON, Markdown and a figure each."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,13 +14,13 @@ from daes.storage.durable import clear_leftovers, write_text
 from daes.storage.lock import WriterLock
 
 WORK = "work"
-"""The folder, within the results, of the trials that they are made of."""
+"""The folder within the results that holds their trials."""
 CLOCK = "seconds"
-"""The file there that says how long an unfinished run took so far; a finished one has none."""
+"""The file there with the time that an unfinished run has taken so far; a finished one has none."""
 
 
 def plan(names: Sequence[str], data: Sequence[str]) -> Iterator[tuple[Experiment, str | None]]:
-    """Which experiments run on which data: the data given, or the experiment's own where none are.
+    """Which experiments run on which data: the given data, or else the experiment's default.
 
     >>> [(experiment.name, data) for experiment, data in plan(["jump-bias", "stationarity"], [])]
     [('jump-bias', None), ('stationarity', 'adstream'), ('stationarity', 'flights')]
@@ -55,18 +55,18 @@ def run_experiment(
 
     Args:
         experiment, settings: what to run.
-        data: the dataset to run it on, as it is written: `criteo:PATH`.
+        data: the data set, such as `criteo:PATH`.
         out: the folder.
-        execution: how; its folder is not used, the work is kept in `work/STEM` of `out`.
-        overwrite: run again; an existing result is replaced once the new one is complete. An existing result is an
-            error otherwise, unless `execution.resume`: then a result of the same settings, data and code is kept, one
-            with failures is run again, and finished trials are reused.
+        execution: how to run it; its folder is not used, work is kept in `work/STEM` of `out`.
+        overwrite: run again; an existing result is replaced once the new one is complete. Without it, an existing
+            result is an error unless `execution.resume` is set: then a result with the same settings, data and code is
+            kept, one with failures is run again, and finished trials are reused.
 
     Returns:
-        the result, and whether it was there already.
+        the result, and whether it existed already.
 
     Raises:
-        OutOfTimeError: past the deadline; what is finished is kept.
+        OutOfTimeError: the deadline has passed; finished work is kept.
     """
     started = monotonic()
     settings = experiment.used(settings)
@@ -80,15 +80,16 @@ def run_experiment(
     clock = work / CLOCK
     for there in (path, work / RESULTS, clock):
         if there.exists() and not (execution.resume or overwrite):
-            raise ValueError(f"{there} exists already: --resume goes on with what is there, --overwrite replaces it")
+            raise ValueError(f"{there} exists already: --resume continues with it, --overwrite replaces it")
     before = 0.0
-    if clock.exists() and not overwrite:  # a run that makes what is there, or replaces it, was stopped
+    if clock.exists() and not overwrite:  # an earlier run was stopped
         before = float(clock.read_text(encoding="utf-8"))
     elif path.exists() and not overwrite:
-        found = _same(ExperimentResult.load(path), path, fresh)
+        found = ExperimentResult.load(path)
+        _check_same(found, path, fresh)
         if not found.failures:
             if not all((out / f"{found.stem}{ending}").exists() for ending in (".md", ".png")):
-                present(found, out)  # the run was stopped at the very end
+                present(found, out)  # someone removed them
             return found, True
         before = found.seconds
     execution.check_time("not begun")
@@ -98,26 +99,26 @@ def run_experiment(
     write_text(clock, f"{before:.3f}\n")
     try:
         findings = experiment.run(settings, opened, replace(execution, folder=work))
-        seconds = round(before + monotonic() - started, 3)
+        seconds = plain(round(before + monotonic() - started, 3))
         if description is not None and "rows" in findings:
-            description["rows"] = findings["rows"]  # an experiment may use other rows than all
-        result = replace(fresh, data=description, seconds=seconds, results=plain(findings)).as_saved()
+            description["rows"] = findings["rows"]  # an experiment may not use all rows
+        result = replace(fresh, data=plain(description), seconds=seconds, results=plain(findings))
         clear_leftovers(out, lambda name: name in (path.name, path.with_suffix(".md").name))
-        experiment.verdict(result)  # a result that cannot be described is none
-        present(result, out)  # before the JSON is there, which says that all of it is
+        experiment.verdict(result)  # a result that cannot be described is not finished
+        present(result, out)  # before the JSON, which marks the result as complete
     except BaseException:
         if (work / RESULTS).exists():
             write_text(clock, f"{before + monotonic() - started:.3f}\n")
         else:
-            _leave(work)
+            _clean_up(work)
         raise
     result.save(out)
-    _leave(work)
+    _clean_up(work)
     return result, False
 
 
-def _same(found: ExperimentResult, path: Path, asked: ExperimentResult) -> ExperimentResult:
-    """A result that is there, if it is the one that was asked for."""
+def _check_same(found: ExperimentResult, path: Path, asked: ExperimentResult) -> None:
+    """An existing result must be the one that was asked for."""
     there, wanted = (
         {**one.settings, "data": data.get("source"), "fingerprint of the data": data.get("fingerprint")}
         for one in (found, asked)
@@ -130,14 +131,13 @@ def _same(found: ExperimentResult, path: Path, asked: ExperimentResult) -> Exper
             )
     if found.versions.get("code") != asked.versions["code"]:
         raise ValueError(
-            f"{path} was made by another version of the code: --overwrite runs it again; without the file, --resume "
-            "does so and reuses the finished trials that this version would repeat"
+            f"{path} was made by another version of the code: --overwrite runs it again; if the file is removed, "
+            "--resume does so too and reuses finished trials that this version would repeat"
         )
-    return found
 
 
 def present(result: ExperimentResult, folder: Path) -> Path:
-    """Write a result's Markdown and figure beside its JSON; the path of the figure."""
+    """Write a result's Markdown and figure beside its JSON; return the path of the figure."""
     text = find(result.experiment).markdown(result) + "\n"
     figure = draw(result, folder / f"{result.stem}.png")
     write_text(folder / f"{result.stem}.md", text)
@@ -150,8 +150,8 @@ def draw(result: ExperimentResult, path: Path) -> Path:
         return figures.save(find(result.experiment).draw(result), path)
 
 
-def _leave(work: Path) -> None:
-    """Nothing is left to go on with; a folder without results goes."""
+def _clean_up(work: Path) -> None:
+    """Forget the time of an unfinished run, and remove folders that are empty."""
     (work / CLOCK).unlink(missing_ok=True)
     for folder in (work, work.parent):
         if not any(folder.iterdir()):
@@ -159,7 +159,7 @@ def _leave(work: Path) -> None:
 
 
 def _forget_results(work: Path) -> None:
-    """Remove the results that an experiment's result was made of, and nothing else, while nobody adds to them."""
+    """Remove the trials of a result, and nothing else, while no one else writes to them."""
     if not work.is_dir():
         return
     lock = WriterLock(work / LOCK)

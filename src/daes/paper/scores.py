@@ -1,7 +1,7 @@
 """Scores of trained models as tables and figures."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from daes.experiments.method_tests import ROW_TESTS
-from daes.experiments.scores import ScoreTable
-from daes.experiments.significance import LEVEL, holm
+from daes.experiments.scores import BaselineTest, ScoreTable
+from daes.experiments.significance import holm
 from daes.formatting import count, counted, fixed, scientific
 from daes.paper import figures
 from daes.paper.experiment import Findings
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 MEASURES = {"auc": "AUC", "logloss": "LogLoss"}
 SEED_TEST, ROW_TEST = "t-test between seeds", f"{ROW_TESTS}, after Holm's correction"
-"""What makes a difference significant: where predictions were not kept, and where they were."""
+"""The tests of differences: where predictions were not kept, and where they were."""
 Series = Mapping[str, tuple[Sequence[float], Sequence[str]]]
-"""Lines by their titles: places on an axis, the same for all, and the labels of the scores there."""
+"""Lines by title: positions on an axis, the same for all, and the labels of the scores there."""
 _BACKBONES_SIDE_BY_SIDE = 3
 _LINES_SHOWN = 20
 
 
 def scores_of(found: Findings) -> ScoreTable:
-    """The scores of a result."""
+    """The scores in the findings of a result."""
     return ScoreTable.of(found["scores"])
 
 
 def scores_table(found: Findings) -> str:
     """AUC and LogLoss of each label on each backbone, mean ± deviation between seeds; the best mean in bold.
 
-    One table, or one for each measure where there are many backbones.
+    One table, or one per measure if there are many backbones.
     """
     backbones = found["training"]["backbones"]
     if len(backbones) <= _BACKBONES_SIDE_BY_SIDE:
@@ -53,16 +53,16 @@ def _scores_table(found: Findings, columns: Sequence[tuple[str, str]]) -> str:
     return markdown_table(["", *(f"{backbone_title(name)} {MEASURES[measure]}" for name, measure in columns)], rows)
 
 
-def series_table(found: Findings, series: Series, place: str) -> str:
-    """The same for labels that are places on lines: per backbone a table of one row per place."""
+def series_table(found: Findings, series: Series, axis: str) -> str:
+    """The same for labels that lie on lines: per backbone a table with one row per position."""
     scores, parts = scores_of(found), []
-    places, _ = next(iter(series.values()))
-    headers = [place, *(f"{line}, {name}" for name in MEASURES.values() for line in series)]
+    positions, _ = next(iter(series.values()))
+    headers = [axis, *(f"{line}, {name}" for name in MEASURES.values() for line in series)]
     for backbone in found["training"]["backbones"]:
         rows = [
-            [f"{number:g}"]
+            [f"{position:g}"]
             + [scores.cell(labels[i], backbone, measure) for measure in MEASURES for _, labels in series.values()]
-            for i, number in enumerate(places)
+            for i, position in enumerate(positions)
         ]
         parts += [f"**{backbone_title(backbone)}:**", markdown_table(headers, rows)]
     return "\n\n".join(parts)
@@ -85,18 +85,18 @@ def how_trained(result: ExperimentResult) -> str:
 
 
 def failures(found: Findings) -> str:
-    """What failed or was left out, a paragraph each; empty where all went well."""
+    """Failures and notes, a paragraph each; empty if there are none."""
     paragraphs = []
     for title, lines in (("Failed", found["failures"]), ("Note", found.get("notes", []))):
         paragraphs += [f"{title}: {line}" for line in lines[:_LINES_SHOWN]]
         if len(lines) > _LINES_SHOWN:
-            paragraphs.append(f"{title}: {len(lines) - _LINES_SHOWN} more lines of the kind.")
+            paragraphs.append(f"{title}: {len(lines) - _LINES_SHOWN} more lines of this kind.")
     return "".join(f"\n\n{paragraph}" for paragraph in paragraphs)
 
 
 @dataclass(frozen=True)
 class PairComparison:
-    """By how much AUC one of two labels is ahead of the other, case by case, and in how many that is significant."""
+    """The difference in AUC between two labels, case by case, and the number of significant cases."""
 
     differences: tuple[float, ...]
     surely_ahead: int
@@ -109,7 +109,7 @@ class PairComparison:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Whether it is significantly ahead in most cases; nothing where there are no cases."""
+        """Whether it is significantly ahead in most cases; empty if there are no cases."""
         cases = len(self.differences)
         return (shown(self.ahead, self.surely_ahead, cases),) if cases else ()
 
@@ -126,39 +126,32 @@ class PairComparison:
 def compare_pairs(result: ExperimentResult, pairs: Iterable[tuple[str, str]]) -> PairComparison:
     """The first of each pair of labels against the second; a case is a pair on a backbone where both have results.
 
-    Where predictions were kept the tests are on the rows, corrected for all cases; otherwise a t-test between seeds.
+    Tests are on the rows where predictions were kept, corrected for the number of cases; otherwise between seeds.
     """
     scores = scores_of(result.results)
     columns = product(pairs, result.results["training"]["backbones"])
-    tests = [scores.test(one, [other], backbone, "auc") for (one, other), backbone in columns]
-    found = [test for test in tests if test is not None]
-    on_rows = [row_test(result.results, t.subject, t.baseline, t.backbone, t.measure) for t in found]
-    known = [test for test in on_rows if test is not None]
-    if found and len(known) == len(found):
-        certain = holm([p for _, p in known]) < LEVEL
-        sure = [gap > 0 for (gap, _), is_sure in zip(known, certain, strict=True) if is_sure]
-        name = ROW_TEST
-    else:
-        sure = [test.better for test in found if test.significant]
-        name = SEED_TEST
-    return PairComparison(tuple(test.difference for test in found), sum(sure), len(sure) - sum(sure), name)
+    found = [scores.test(one, [other], backbone, "auc") for (one, other), backbone in columns]
+    tests, name = on_rows(result.results, [test for test in found if test is not None])
+    significant = [test.better for test in tests if test.significant]
+    ahead = sum(significant)
+    return PairComparison(tuple(test.difference for test in tests), ahead, len(significant) - ahead, name)
 
 
-def row_test(found: Findings, one: str, other: str, backbone: str, measure: str) -> tuple[float, float] | None:
-    """The difference of two labels on the rows and its p, the larger of both tests, uncorrected; None without one."""
-    for test in found.get("row_tests", ()):
-        if (test["backbone"], test["measure"]) != (backbone, measure):
-            continue
-        p = test["bootstrap"] if test["delong"] is None else max(test["delong"], test["bootstrap"])
-        if (test["subject"], test["baseline"]) == (one, other):
-            return test["difference"], p
-        if (test["subject"], test["baseline"]) == (other, one):
-            return -test["difference"], p
-    return None
+def on_rows(found: Findings, tests: Sequence[BaselineTest]) -> tuple[list[BaselineTest], str]:
+    """The same tests on the rows, corrected for their number, if predictions were kept; and the name of the test."""
+    p_values = {
+        (t["backbone"], t["measure"], frozenset([t["subject"], t["baseline"]])): max(t["bootstrap"], t["delong"] or 0)
+        for t in found.get("row_tests", ())
+    }
+    known = [p_values.get((t.backbone, t.measure, frozenset([t.subject, t.baseline]))) for t in tests]
+    if not tests or None in known:
+        return list(tests), SEED_TEST
+    corrected = holm([p for p in known if p is not None]).tolist()
+    return [replace(test, p_value=p) for test, p in zip(tests, corrected, strict=True)], ROW_TEST
 
 
 def changes(result: ExperimentResult, before: str, after: str) -> list[float | None]:
-    """The difference of AUC between two labels on each backbone, None where one has no result."""
+    """The difference in AUC between two labels on each backbone, None where one has no result."""
     scores, found = scores_of(result.results), []
     for backbone in result.results["training"]["backbones"]:
         one, other = (scores.get(label, backbone, "auc") for label in (before, after))
@@ -170,20 +163,19 @@ def line_figure(result: ExperimentResult, series: Series, xlabel: str, title: st
     """AUC and LogLoss against a number, one row of panels per backbone."""
     scores, backbones = scores_of(result.results), result.results["training"]["backbones"]
     figure, axes = figures.panels(len(backbones), 2, 9.6, 0.9 + 2.5 * len(backbones), sharex=True, squeeze=False)
-    for row, backbone in enumerate(backbones):
-        for panel, (measure, name) in zip(axes[row], MEASURES.items(), strict=True):
-            ends = []
-            for (line, (places, labels)), colour in zip(series.items(), figures.CYCLE, strict=False):
-                found = [scores.get(label, backbone, measure) for label in labels]
-                means, spreads = np.array([one.mean for one in found]), np.array([one.std or 0.0 for one in found])
-                panel.fill_between(places, means - spreads, means + spreads, color=colour, alpha=0.15, linewidth=0)
-                panel.plot(places, means, "o-", color=colour)
-                if np.isfinite(means[-1]):
-                    ends.append((float(places[-1]), float(means[-1]), line, colour))
-            _label_ends(panel, ends)
-            panel.set_title(f"{backbone_title(backbone)}: {name}")
-            if row == len(backbones) - 1:
-                panel.set_xlabel(xlabel)
+    for panel, (backbone, measure) in zip(axes.flat, product(backbones, MEASURES), strict=True):
+        ends = []
+        for (line, (positions, labels)), colour in zip(series.items(), figures.CYCLE, strict=False):
+            found = [scores.get(label, backbone, measure) for label in labels]
+            means, spreads = np.array([one.mean for one in found]), np.array([one.std or 0.0 for one in found])
+            panel.fill_between(positions, means - spreads, means + spreads, color=colour, alpha=0.15, linewidth=0)
+            panel.plot(positions, means, "o-", color=colour)
+            if np.isfinite(means[-1]):
+                ends.append((float(positions[-1]), float(means[-1]), line, colour))
+        _label_ends(panel, ends)
+        panel.set_title(f"{backbone_title(backbone)}: {MEASURES[measure]}")
+        if backbone == backbones[-1]:
+            panel.set_xlabel(xlabel)
     bands = " · bands: ± one standard deviation between seeds" if result.settings["seeds"] > 1 else ""
     figures.headline(figure, title, how_short(result) + bands)
     return figure
@@ -192,31 +184,25 @@ def line_figure(result: ExperimentResult, series: Series, xlabel: str, title: st
 def dot_figure(result: ExperimentResult, groups: Mapping[str, Sequence[str]], title: str) -> "figures.Figure":
     """AUC and LogLoss of labels as dots, one per seed and the mean on top; the labels of a group share a colour."""
     scores, backbones = scores_of(result.results), result.results["training"]["backbones"]
-    lines = sum(len(labels) for labels in groups.values())
-    height = 0.9 + (0.65 + 0.3 * lines) * len(backbones)
+    colours = {label: colour for group, colour in zip(groups.values(), figures.CYCLE, strict=False) for label in group}
+    height = 0.9 + (0.65 + 0.3 * len(colours)) * len(backbones)
     figure, axes = figures.panels(len(backbones), 2, 9.6, height, sharey="row", squeeze=False)
-    for row, backbone in enumerate(backbones):
-        for panel, (measure, name) in zip(axes[row], MEASURES.items(), strict=True):
-            names, place = [], 0
-            for labels, colour in zip(groups.values(), figures.CYCLE, strict=False):
-                for label in labels:
-                    values = scores.get(label, backbone, measure).values
-                    panel.plot(values, [place] * len(values), "o", color=colour, alpha=0.35, markersize=5)
-                    if values:
-                        panel.plot(np.mean(values), place, "|", color=colour, markersize=14, markeredgewidth=2.5)
-                    names.append(label)
-                    place += 1
-            panel.set_yticks(range(place), names)
-            panel.set(ylim=(place - 0.5, -0.5), title=f"{backbone_title(backbone)}: {name}")
-            panel.grid(axis="y", visible=False)
-            panel.margins(x=0.08)
-            panel.locator_params(axis="x", nbins=5)  # so that long numbers do not touch
+    for panel, (backbone, measure) in zip(axes.flat, product(backbones, MEASURES), strict=True):
+        for row, (label, colour) in enumerate(colours.items()):
+            values = scores.get(label, backbone, measure).values
+            panel.plot(values, [row] * len(values), "o", color=colour, alpha=0.35, markersize=5)
+            if values:
+                panel.plot(np.mean(values), row, "|", color=colour, markersize=14, markeredgewidth=2.5)
+        figures.name_rows(panel, list(colours))
+        panel.set_title(f"{backbone_title(backbone)}: {MEASURES[measure]}")
+        panel.margins(x=0.08)
+        panel.locator_params(axis="x", nbins=5)  # so that long numbers do not touch
     figures.headline(figure, title, f"{how_short(result)} · dots: seeds, bars: their mean")
     return figure
 
 
 def how_short(result: ExperimentResult) -> str:
-    """The data and the protocol, for the line under a figure's title."""
+    """Data and protocol, for the subtitle of a figure."""
     seeds, training = result.settings["seeds"], result.results["training"]
     how = " · trained as the defaults are" if training.get("recipe") == "default" else ""
     tuned = " · tuned" if result.settings.get("tune") else ""
@@ -224,11 +210,10 @@ def how_short(result: ExperimentResult) -> str:
 
 
 def _label_ends(panel: "Axes", ends: Sequence[tuple[float, float, str, str]]) -> None:
-    """Labels at the lines' ends, moved apart where they would overlap."""
+    """Labels at the ends of lines, moved up where they would overlap."""
     low, high = panel.get_ylim()
     least = 0.075 * (high - low)
-    last = -np.inf
+    height = -np.inf
     for x, y, text, colour in sorted(ends, key=lambda end: end[1]):
-        place = max(y, last + least)
-        last = place
-        figures.at_end(panel, x, place, text, colour)
+        height = max(y, height + least)
+        figures.at_end(panel, x, height, text, colour)

@@ -1,7 +1,6 @@
-"""Does the distribution move? PSI and KS of consecutive segments against the first, with what chance alone gives."""
+"""Does the distribution drift? PSI and KS of consecutive segments against the first, compared with chance."""
 
 from collections.abc import Collection, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,18 +12,17 @@ from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Fin
 from daes.paper.judging import Judgement, most
 from daes.paper.published import PROFILED
 from daes.paper.result import ExperimentResult
-from daes.paper.stationarity_figure import SATURATED, segments_figure
+from daes.paper.stationarity_figure import MEASURES, SATURATED, draw
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
 
 SEGMENTS = (1000, 100)
-"""The paper's number, and a coarser one whose segments are ten times as long, hence less noisy."""
+"""The paper's number of segments, and one with segments ten times as long, hence less noisy."""
 SHUFFLES = 19
-"""A feature without drift lies above all of so many shuffles of itself once in twenty times."""
-MEASURES = {"psi": "PSI", "ks": "KS"}
+"""A feature without drift is above all of 19 shuffles of itself once in twenty times."""
 _SHOWN = 3
 _LEAST_ROWS = 20
-_JUDGED_ROWS = 1000  # with fewer in a segment, chance hides all but the largest drift
+_JUDGED_ROWS = 1000  # with fewer rows per segment, chance hides all but the largest drift
 _ROTATIONS = 999
 _LEAST_A_DAY, _LEAST_DAYS = 6, 4
 
@@ -52,29 +50,27 @@ def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution
             found["features"][name] = _summary(profile, _shuffled(values, segments, seed=place), per_day)
             found["series"][name] = {measure: np.round(getattr(profile, measure), 4) for measure in MEASURES}
         parts.append(found)
-    judged = _judged(parts, rows)
-    shown = [name for name in PROFILED.get(name_in(data.name), ()) if name in read] or _most_drifting(
-        judged["features"]
-    )
+    shown = [name for name in PROFILED.get(name_in(data.name), ()) if name in read]
+    shown = shown or _most_drifting(_judged(parts, rows)["features"])
     for found in parts:
         found["series"] = {name: found["series"][name] for name in shown if name in found["series"]}
     return {"rows": rows, "shuffles": SHUFFLES, "profiles": parts}
 
 
 def _shuffled(values: Floats, segments: int, seed: int) -> list[DriftProfile]:
-    """Profiles of the same values in random order, what is missing left where it is: all that chance alone gives."""
+    """Profiles of the same values in random order, missing values left in place: what chance alone gives."""
     rng = np.random.default_rng(seed)
-    places = np.flatnonzero(np.isfinite(values))
+    finite = np.isfinite(values)
     profiles = []
     for _ in range(SHUFFLES):
         column = values.copy()
-        column[places] = rng.permutation(values[places])
+        column[finite] = rng.permutation(values[finite])
         profiles.append(drift_profile(column, segments))
     return profiles
 
 
 def _summary(profile: DriftProfile, shuffled: list[DriftProfile], per_day: float | None) -> Findings:
-    """Medians over segments, against those of shuffled columns, and how strongly yesterday repeats."""
+    """Medians over segments, those of shuffled columns, and how strongly a day repeats the day before."""
     summary: Findings = {"bins": profile.bins, "missing": float(profile.missing.mean())}
     for measure in MEASURES:
         series = getattr(profile, measure)[1:]
@@ -83,11 +79,10 @@ def _summary(profile: DriftProfile, shuffled: list[DriftProfile], per_day: float
         summary |= {
             measure: float(_quantile(series, 0.5)),
             f"{measure}_largest": float(_quantile(series, 1.0)),
-            # All segments are compared with the first one, so the median varies between shuffles.
+            # All segments are compared with the same first one, so the median varies between shuffles.
             f"{measure}_by_chance": float(np.mean(medians)),
             f"{measure}_by_chance_largest": float(np.max(medians)),
         }
-    # A segment without values has neither.
     known = np.isfinite(profile.psi[1:])
     usual = _quantile(np.ravel([one.psi[1:] for one in shuffled]), 0.95)
     summary["above_chance"] = float(np.mean(profile.psi[1:][known] > usual)) if known.any() else float("nan")
@@ -97,22 +92,22 @@ def _summary(profile: DriftProfile, shuffled: list[DriftProfile], per_day: float
 
 
 def _quantile(values: Floats, level: float) -> Any:
-    """Over the last axis, of what is known; NaN where nothing is."""
+    """Over the last axis, ignoring NaN; NaN if there is nothing else."""
     if not np.isfinite(values).any():
         return np.full(values.shape[:-1], np.nan)
     return np.nanquantile(values, level, axis=-1)
 
 
-def daily_repetition(series: Floats, per_day: float, seed: int = 0) -> tuple[float, float]:
-    """Correlation of a series with itself a day later, trend removed, and the limit that chance rarely exceeds.
+def daily_repetition(series: Floats, per_day: float) -> tuple[float, float]:
+    """Correlation of a detrended series with itself a day later, and the limit that chance rarely exceeds.
 
-    A series that changes slowly correlates with itself a day later without any period. So the mean of the day around
-    each entry is subtracted first (half a day at either end is lost). The limit is the 99 % quantile over copies in
-    which each day is rotated by a random part of a day: that keeps the correlation of neighbouring hours and loses the
-    time of day.
+    A series that changes slowly correlates with itself a day later without having any period. Therefore the mean of the
+    day around each entry is subtracted first (half a day at either end is lost). The limit is the 99 % quantile over
+    copies in which each day is rotated by a random part of a day: that preserves the correlation of neighbouring hours
+    and destroys the time of day.
 
-    Of white noise, autoregressive series, random walks and trends of a week 1 to 5 % exceed it. NaN, NaN where too
-    little is known.
+    White noise, autoregressive series, random walks and trends of a week exceed it in 1 to 5 % of cases. NaN, NaN if
+    too few values are known.
 
     >>> wave = np.sin(np.arange(1000) * 2 * np.pi / 100)
     >>> found, by_chance = daily_repetition(wave, 100.0)
@@ -128,8 +123,8 @@ def daily_repetition(series: Floats, per_day: float, seed: int = 0) -> tuple[flo
         return float("nan"), float("nan")
     places = np.arange(rest.size)
     day = places // lag
-    length = np.minimum(lag, rest.size - day * lag)  # the last day may be a part of one
-    turns = np.random.default_rng(seed).integers(0, lag, size=(_ROTATIONS, int(day[-1]) + 1))
+    length = np.minimum(lag, rest.size - day * lag)  # the last day may be incomplete
+    turns = np.random.default_rng(0).integers(0, lag, size=(_ROTATIONS, int(day[-1]) + 1))
     rotated = rest[day * lag + (places - day * lag + turns[:, day]) % length]
     found, by_chance = _correlation(rest, lag), _correlation(rotated, lag)
     if not np.isfinite(found):
@@ -138,7 +133,7 @@ def daily_repetition(series: Floats, per_day: float, seed: int = 0) -> tuple[flo
 
 
 def _without_trend(series: Floats, lag: int) -> Floats:
-    """Each entry less the mean of the day around it, where the whole day is there."""
+    """Each entry minus the mean of the day around it, where that day is complete."""
     half = lag // 2
     window = np.ones(2 * half + 1)
     if lag % 2 == 0:
@@ -150,7 +145,7 @@ def _without_trend(series: Floats, lag: int) -> Floats:
     weights = around(known, window.size) @ window
     sums = around(np.where(known, series, 0.0), window.size) @ window
     middle = series[half : series.size - half]
-    # Less than rounding is nothing: a constant must not be seen to vary.
+    # Rounding errors are set to zero: a constant must not seem to vary.
     rest = middle - sums / np.where(weights > 0, weights, np.nan)
     scale = float(np.abs(series[known]).max(initial=0.0))
     cleaned: Floats = np.where(np.abs(rest) <= 1e-9 * scale, 0.0, rest)
@@ -158,19 +153,18 @@ def _without_trend(series: Floats, lag: int) -> Floats:
 
 
 def _correlation(series: Floats, lag: int) -> Any:
-    """Over the last axis, of entries that are `lag` apart, where both are known; NaN where one side is constant."""
-    one, other = series[..., :-lag], series[..., lag:]
-    both = np.isfinite(one) & np.isfinite(other)
+    """Over the last axis, of entries that are `lag` apart and both known; NaN if one side is constant."""
+    sides = series[..., :-lag], series[..., lag:]
+    both = np.isfinite(sides[0]) & np.isfinite(sides[1])
     number = np.maximum(both.sum(axis=-1, keepdims=True), 1)
-    one, other = (np.where(both, side, 0.0) for side in (one, other))
-    one = np.where(both, one - one.sum(axis=-1, keepdims=True) / number, 0.0)
-    other = np.where(both, other - other.sum(axis=-1, keepdims=True) / number, 0.0)
+    known = (np.where(both, side, 0.0) for side in sides)
+    one, other = (np.where(both, side - side.sum(axis=-1, keepdims=True) / number, 0.0) for side in known)
     scale = np.sqrt(np.square(one).sum(axis=-1) * np.square(other).sum(axis=-1))
     return (one * other).sum(axis=-1) / np.where(scale > 0, scale, np.nan)
 
 
 def _most_drifting(features: dict[str, Findings]) -> list[str]:
-    """By KS above chance; those that left the range of the first segment for good come last: there is little to see."""
+    """The features with the largest KS above chance; those far outside the first segment's range come last."""
 
     def order(name: str) -> tuple[bool, float]:
         one = features[name]
@@ -180,7 +174,7 @@ def _most_drifting(features: dict[str, Findings]) -> list[str]:
 
 
 def _judged(profiles: list[Findings], rows: int) -> Findings:
-    """The finest profile whose segments are long enough to tell drift from chance."""
+    """The finest profile with segments long enough to tell drift from chance."""
     return next((one for one in profiles if rows // one["segments"] >= _JUDGED_ROWS), profiles[-1])
 
 
@@ -211,8 +205,8 @@ def markdown(result: ExperimentResult) -> str:
     )
     left_out = [number for number in SEGMENTS if number not in {one["segments"] for one in found["profiles"]}]
     parts += [
-        f"{number} segments are left out: of {found['rows']:,} rows each would have {found['rows'] // number}, and "
-        f"{_LEAST_ROWS} are the least."
+        f"{number} segments are left out: with {found['rows']:,} rows each would have {found['rows'] // number}, fewer "
+        f"than the minimum of {_LEAST_ROWS}."
         for number in left_out
     ]
     return "\n".join(parts)
@@ -223,9 +217,9 @@ def verdict(result: ExperimentResult) -> str:
     segments, features, moving, dated, daily = _drifting(result)
     strongly = [name for name in moving if features[name]["psi"] > 2 * features[name]["psi_by_chance"]]
     sentences = [
-        f"Over {segments} segments the median PSI of {len(moving)} of {len(features)} features is above that of every "
-        f"one of {shuffles} shuffles{_named(moving, features)}, where chance alone gives "
-        f"{len(features) / (shuffles + 1):.1f}; of {len(strongly)} it is more than twice what chance "
+        f"Over {segments} segments the median PSI of {len(moving)} of {len(features)} features is above that of all "
+        f"{shuffles} shuffles{_named(moving, features)}, where chance alone gives "
+        f"{len(features) / (shuffles + 1):.1f}; for {len(strongly)} it is more than twice what chance "
         f"gives{_named(strongly, moving)}."
     ]
     if dated:
@@ -233,13 +227,13 @@ def verdict(result: ExperimentResult) -> str:
     if segments != SEGMENTS[0]:
         sentences.append(
             f"The paper's {SEGMENTS[0]} segments have {rows // SEGMENTS[0]:,} rows each here; below "
-            f"{_JUDGED_ROWS:,} chance hides most drift, so they are not judged by."
+            f"{_JUDGED_ROWS:,} rows chance hides most drift, so they are not used for the judgement."
         )
     return "\n".join(f"- {sentence}" for sentence in sentences)
 
 
 def _drifting(result: ExperimentResult) -> tuple[int, dict[str, Findings], list[str], list[str], list[str]]:
-    """The segments judged by, the features, and of these: which drift, of which days are known, and which repeat."""
+    """The number of segments, the features, and which of these drift, have a known day, and repeat daily."""
     found = result.results
     profile = _judged(found["profiles"], found["rows"])
     features = {name: one for name, one in profile["features"].items() if one["psi"] is not None}
@@ -250,7 +244,7 @@ def _drifting(result: ExperimentResult) -> tuple[int, dict[str, Findings], list[
 
 
 def _named(names: Sequence[str], among: Collection[str]) -> str:
-    """The names in brackets, or the others where these are few; nothing where they are none or all.
+    """The names in brackets, or the others if these are few; empty for none or all.
 
     >>> _named(["a"], "abcd"), _named(["a", "b", "c"], "abcd"), _named([], "abcd")
     (' (a)', ' (all but d)', '')
@@ -262,8 +256,8 @@ def _named(names: Sequence[str], among: Collection[str]) -> str:
 
 
 def judge(result: ExperimentResult) -> Judgement:
-    """(1) Most features drift: their median PSI is above that of every shuffle. (2) Most features repeat from day to
-    day, beyond the limit of chance; segments too long to show a day do not confirm it.
+    """(1) Most features drift: their median PSI is above that of all shuffles. (2) Most features repeat from day to day
+    beyond the limit of chance; segments that are too long to show a day do not confirm it.
     """
     segments, features, moving, dated, daily = _drifting(result)
     repeat = f"{len(daily)} of {len(dated)} repeat from day to day" if dated else "segments are too long to show days"
@@ -274,27 +268,26 @@ def judge(result: ExperimentResult) -> Judgement:
 
 EXPERIMENT = Experiment(
     name="stationarity",
-    title="Do the distributions stand still?",
-    what="PSI and KS of 1000 consecutive segments against the first, with what chance alone gives",
+    title="Are the distributions stationary?",
+    what="PSI and KS of 1000 consecutive segments against the first, compared with chance",
     claim="""
     Appendix A: over 1,000 segments of Criteo and AutoML the PSI and KS of numerical features against the first
     segment fluctuate and show periodic patterns, so the streams are not i.i.d.
     """,
     differs="""
-    Short segments differ without any drift, so chance is measured beside it, on the same values in random order. On a
-    small sample chance hides most of what there is, so a hundred longer segments stand beside the thousand.
-    Periodicity is the correlation of the KS series with itself one day later, once the mean of the surrounding day
-    is taken off. It is held against series whose days are rotated at random: a random walk or a trend must not pass
-    for a period.
+    Short segments differ even without drift, so the effect of chance is measured too, on the same values in random
+    order. On a small sample chance hides most drift, so a hundred longer segments are profiled as well. Periodicity is
+    the correlation of the KS series with itself one day later, after subtracting the mean of the surrounding day. It is
+    compared with series whose days are rotated at random: a random walk or a trend must not pass for a period.
 
-    Both measures have a ceiling. Where a segment lies outside the range of the first, KS is 1, and PSI is what
-    the floor of an empty bin's mass (1e-4) makes of it, however far the feature moves on.
+    Both measures have a ceiling. Where a segment is outside the range of the first, KS is 1, and PSI is limited by the
+    minimum mass of an empty bin (1e-4), however far the feature moves on.
     """,
     run=run,
     markdown=markdown,
     verdict=verdict,
     judge=judge,
-    draw=partial(segments_figure, measures=MEASURES),
+    draw=draw,
     data=("adstream", "flights"),
     uses=("rows",),
 )

@@ -1,6 +1,5 @@
-"""How far each segment of a stream is from the first, drawn."""
+"""The figure of stationarity: how far each segment of a stream is from the first."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,45 +10,49 @@ from daes.paper.data import Floats
 from daes.paper.experiment import Findings
 from daes.paper.result import ExperimentResult
 
+MEASURES = {"psi": "PSI", "ks": "KS"}
 SATURATED = 0.95
-"""Above such a KS a segment shares next to no value with the first: PSI and KS can grow no further."""
+"""With a KS above this a segment hardly shares a value with the first: PSI and KS can hardly grow further."""
 _FEW_DAYS = 20
 _COLOURS = (figures.BLUE, figures.VERMILION, figures.GREEN)
 _DOTTED = (0, (1, 1.5))
 
 
-def segments_figure(result: ExperimentResult, measures: Mapping[str, str]) -> "figures.Figure":
-    """One row per feature, one column per measure (name → title): segments against the first, and chance."""
-    found = result.results
-    names = list(found["profiles"][-1]["series"])
+def draw(result: ExperimentResult) -> "figures.Figure":
+    """One row per feature, one column per measure: segments against the first, and chance."""
+    profiles = result.results["profiles"]
+    names = list(profiles[-1]["series"])
     height = 1.2 + 1.45 * len(names)
-    figure, axes = figures.panels(len(names), len(measures), 9.6, height, sharex=True, sharey="col", squeeze=False)
-    dated = found["profiles"][-1]["segments_a_day"] is not None
+    figure, axes = figures.panels(len(names), len(MEASURES), 9.6, height, sharex=True, sharey="col", squeeze=False)
+    dated = profiles[-1]["segments_a_day"] is not None
     beyond = False
-    for column, (measure, title) in enumerate(measures.items()):
-        top = _top(found["profiles"], measure)
+    for column, (measure, title) in enumerate(MEASURES.items()):
+        top = _top(profiles, measure)
         for name, colour, panel in zip(names, _COLOURS, axes[:, column], strict=False):
-            for profile, faint in zip(reversed(found["profiles"]), (False, True), strict=False):
+            for profile, faint in zip(reversed(profiles), (False, True), strict=False):
                 if name in profile["series"]:
                     beyond |= _draw_series(panel, profile, name, measure, colour, top, faint)
             panel.set(title=f"{name}: {title}", ylim=(0, top))
             panel.grid(axis="x", visible=dated)
         axes[-1][column].set_xlabel("days since the start" if dated else "part of the stream, %")
-    last = float(_places(found["profiles"][-1])[-1])
+    last = float(_ends(profiles[-1])[-1])
     axes[0][0].set_xlim(0, last)
     if dated and last < _FEW_DAYS:
         axes[0][0].set_xticks(range(round(last) + 1))
-    _legend(figure, found["profiles"], beyond)
+    _legend(figure, profiles, beyond)
     ceiling = " · where KS is 1, PSI is at a ceiling: the segment shares no range of values with the first"
-    subtitle = result.where + (ceiling if _saturated(found["profiles"]) else "")
+    values = (value for profile in profiles for one in profile["series"].values() for value in one["ks"])
+    saturated = any(value is not None and value > SATURATED for value in values)
+    subtitle = result.where + (ceiling if saturated else "")
     figures.headline(figure, "How far each segment of the stream is from the first", subtitle)
     return figure
 
 
 def _draw_series(panel: Any, profile: Findings, name: str, measure: str, colour: str, top: float, faint: bool) -> bool:
-    """Segments as a line, or as dots where they are many; whether any is beyond the top, where it is marked."""
+    """Segments as a line, or as dots if faint; returns whether any is above the top, where it is marked."""
     values = np.array(profile["series"][name][measure][1:], dtype=np.float64)
-    places = _places(profile)[1:-1] + np.diff(_places(profile))[1:] / 2
+    ends = _ends(profile)
+    places = ends[1:-1] + np.diff(ends)[1:] / 2
     if faint:
         panel.plot(places, values, ".", color=colour, alpha=0.4, markersize=2.5, markeredgewidth=0)
     else:
@@ -61,25 +64,20 @@ def _draw_series(panel: Any, profile: Findings, name: str, measure: str, colour:
     return bool(beyond.any())
 
 
-def _places(profile: Findings) -> Floats:
-    """The ends of the segments, in days, or in percent of the stream where days are not known."""
+def _ends(profile: Findings) -> Floats:
+    """The ends of the segments, in days, or in percent of the stream if days are not known."""
     number, per_day = profile["segments"], profile["segments_a_day"]
     ends: Floats = np.arange(number + 1) * (100 / number if per_day is None else 1 / per_day)
     return ends
 
 
 def _top(profiles: list[Findings], measure: str) -> float:
-    """Above nearly all values: one outlying segment must not flatten the others."""
+    """The upper end of an axis, above nearly all values: one outlying segment must not flatten the others."""
     tops = []
     for profile in profiles:
         every = [value for one in profile["series"].values() for value in one[measure][1:] if value is not None]
         tops.append(1.15 * float(np.quantile(every, 0.99)) if every else 0.0)
     return max(*tops, 1e-3)
-
-
-def _saturated(profiles: list[Findings]) -> bool:
-    series = [one["ks"] for profile in profiles for one in profile["series"].values()]
-    return any(value is not None and value > SATURATED for ks in series for value in ks)
 
 
 def _legend(figure: "figures.Figure", profiles: list[Findings], beyond: bool) -> None:

@@ -1,4 +1,4 @@
-"""The appendix's long-tail example: distances in value space mistake the bucket, places in quantile space do not."""
+"""The appendix's long-tail example: distances in value space indicate the wrong bucket, ranks do not."""
 
 from typing import Any
 
@@ -18,17 +18,14 @@ QUANTILES = (0.0, 100.0, 105.0)
 VALUE = 95.0
 BUCKETS = 10
 _VALUES = 200_000
-_LEAST_VALUES = 10 * BUCKETS
 
 
 def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
     knots = np.array(QUANTILES)
     bucket = int(np.searchsorted(knots, VALUE, side="right")) - 1
     distances = np.abs(VALUE - knots)
+    count = settings.simulated_rows(_VALUES, least=10 * BUCKETS)
     rng = np.random.default_rng(0)
-    count = _VALUES if settings.rows is None else min(settings.rows, _VALUES)
-    if count < _LEAST_VALUES:
-        raise ValueError(f"rows must be {_LEAST_VALUES} or more, got {count}")
     normal = rng.standard_normal(count)
     laws = {
         "uniform": rng.random(count),
@@ -92,8 +89,8 @@ def judge(result: ExperimentResult) -> Judgement:
     holds = found["nearest"] != [found["bucket"], found["bucket"] + 1]
     return (holds,), (
         f"The quantiles nearest to {found['value']:g} are {'not ' if holds else ''}the ends of its bucket. With "
-        f"{found['buckets']} buckets {percent(shares['uniform'], 1)} of uniform values mistake their bucket, and "
-        f"{percent(shares[worst], 1)} under the worst law ({worst})."
+        f"{found['buckets']} buckets, the quantiles nearest to {percent(shares['uniform'], 1)} of uniform values, and "
+        f"to {percent(shares[worst], 1)} under the worst law ({worst}), are not the ends of their buckets."
     )
 
 
@@ -155,14 +152,14 @@ def _draw_example(panel: Any, found: Findings) -> None:
 EXPERIMENT = Experiment(
     name="value-space-limit",
     title="The limit of value space",
-    what="the appendix's long-tail example, drawn, and how often real shapes of distributions run into it",
+    what="the appendix's long-tail example, drawn, and how often it happens under common distributions",
     claim="""
-    Appendix C: with quantiles 0, 100, 105 the value 95 lies in the first bucket, while its distances 95, 5 and
-    10 are smallest to the ends of the second.
+    Appendix C: with quantiles 0, 100, 105 the value 95 is in the first bucket, but its distances to them, 95, 5 and 10,
+    are smallest for the ends of the second.
     """,
     differs="""
-    The example is arithmetic. Added: how often it happens, as the share of values whose two nearest quantiles are
-    not the ends of their own bucket, for laws with and without a long tail.
+    The example is arithmetic. We add how often it happens: the share of values whose two nearest quantiles are not the
+    ends of their own bucket, under distributions with and without a long tail.
     """,
     run=run,
     markdown=markdown,

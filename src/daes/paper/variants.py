@@ -1,4 +1,4 @@
-"""Training experiments: variants × backbones × seeds as resumable trials, and the scores that come of them."""
+"""Training experiments: variants × backbones × seeds as resumable trials, and their scores."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,11 +19,11 @@ from daes.stream.dataset import Dataset
 from daes.training.config import TrainConfig, suggest_batch_size
 
 LEARNING_RATE, L2 = 1e-3, 1e-6
-"""Where nothing is tuned: the fastest learning rate and the weakest L2 weight of the paper's grid."""
+"""Without tuning: the largest learning rate and the smallest L2 weight of the paper's grid."""
 HEADLINE = {"stream": {"auc": "half_auc", "logloss": "half_logloss"}, "paper": {"auc": "auc", "logloss": "logloss"}}
-"""The measures that tables show: over the second half of the stream, or on the test part."""
+"""The measures in the tables: over the second half of the stream, or on the test part."""
 WHOLE = {"stream": {"whole_auc": "auc", "whole_logloss": "logloss"}, "paper": {}}
-"""Further measures that are kept: over the whole stream."""
+"""Further measures that are stored: over the whole stream."""
 SCOPE = {"stream": "second half of one pass, scored before trained on", "paper": "test part, chronological 80/10/10"}
 
 _STEPS = 1000
@@ -35,11 +35,11 @@ _VOCABULARY = {"mode": "vocabulary"}
 
 @dataclass(frozen=True)
 class Variant:
-    """What is trained under a label.
+    """A model to train.
 
     Args:
         method: a name of `daes.embedding.METHODS`.
-        options: of the method.
+        options: options of the method.
         model: further arguments of `CTRModel.from_sample`, such as `context`.
         numerical: the numerical columns it sees; None for all.
     """
@@ -52,7 +52,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What tuning chooses."""
+    """The tuned hyperparameters."""
 
     learning_rate: float = LEARNING_RATE
     l2: float = L2
@@ -68,15 +68,15 @@ def train_variants(
     """Train every variant on every backbone with every seed.
 
     Args:
-        settings, data, execution: as given to the experiment.
+        settings, data, execution: as passed to the experiment.
         variants: by label.
-        backbones: where the settings name none.
+        backbones: used if the settings name none.
 
     Returns:
-        `training` (how it was trained), `scores` (label → backbone → measure → one value per seed, None where there is
-        none), `row_tests` (every two labels on each backbone, tested on the rows), `tuned` (label → backbone → what
-        tuning chose), `seconds` (label → mean of a trial), `failures` (a line for each trial without a result) and
-        `notes` (a line for each trial that left something out).
+        `training` (the training configuration), `scores` (label → backbone → measure → one value per seed, None where
+        undefined), `row_tests` (each pair of labels on each backbone, tested on the rows), `tuned` (label → backbone →
+        tuned hyperparameters), `seconds` (label → mean time of a trial), `failures` (a line for each trial without a
+        result) and `notes` (a line for each trial that skipped batches).
     """
     data = data.head(settings.rows)
     rows = data.count_rows()
@@ -84,12 +84,14 @@ def train_variants(
     suitable = suggest_batch_size if settings.recipe == "default" else suitable_batch_size
     batch_size = settings.batch_size or suitable(rows)
     grid = _Grid(settings, data, execution, variants, names, rows, batch_size)
-    chosen = grid.tune() if settings.tune else {place: Tuned() for place in product(variants, names)}
-    places = [
-        (label, backbone, seed, chosen[label, backbone])
+    tuned = grid.tune() if settings.tune else dict.fromkeys(product(variants, names), Tuned())
+    cells = [
+        (label, backbone, seed, tuned[label, backbone])
         for seed, backbone, label in product(range(settings.seeds), names, variants)
     ]
-    results = grid.train(places, rows)
+    results = grid.train(cells, rows)
+    chosen = {label: {backbone: asdict(tuned[label, backbone]) for backbone in names} for label in variants}
+    seconds = {label: [result.seconds for result in results if result.label == label] for label in variants}
     return {
         "training": {
             "protocol": settings.protocol,
@@ -102,8 +104,8 @@ def train_variants(
         },
         "scores": collect_scores(results, {**HEADLINE[settings.protocol], **WHOLE[settings.protocol]}),
         "row_tests": _row_tests(results, variants, names, settings.protocol),
-        "tuned": _chosen(chosen) if settings.tune else {},
-        "seconds": _seconds(results),
+        "tuned": chosen if settings.tune else {},
+        "seconds": {label: fmean(several) for label, several in seconds.items()},
         "failures": grid.failures,
         "notes": grid.notes,
     }
@@ -119,12 +121,12 @@ def suitable_batch_size(rows: int) -> int:
 
 
 def sample_rows(rows: int) -> int:
-    """The rows at the start that models are set up on; none of the second half, which is judged."""
+    """The number of first rows that models are fitted on; none of the second half, which is evaluated."""
     return max(min(_SAMPLE_ROWS, rows // 2), 1)
 
 
 def run_all(trials: Sequence[Trial], data: Dataset, execution: Execution) -> list[TrialResult]:
-    """The results of all trials, in their order; an `OutOfTimeError` where the deadline comes first."""
+    """The results of all trials, in their order; an `OutOfTimeError` if the deadline comes first."""
 
     def note(state: TrialProgress) -> None:
         if state.result is not None:
@@ -143,7 +145,7 @@ def run_all(trials: Sequence[Trial], data: Dataset, execution: Execution) -> lis
 
 @dataclass
 class _Grid:
-    """The trials of one experiment, and what went wrong in them."""
+    """The trials of one experiment, with their failures."""
 
     settings: ExperimentSettings
     data: Dataset
@@ -156,27 +158,29 @@ class _Grid:
     notes: list[str] = field(default_factory=list)
 
     def tune(self) -> dict[tuple[str, str], Tuned]:
-        """The learning rate and L2 weight of least LogLoss on validation data, by one seed, for each variant and place.
+        """The learning rate and L2 weight with the lowest LogLoss on validation data, for each label and backbone.
 
-        By the paper's protocol that is its validation part; by the stream protocol the first quarter of the stream. A
-        run that had to skip more batches than another is worse, whatever its LogLoss over the others.
+        One seed is used. Validation data are the validation part of the paper's protocol, or the first quarter of the
+        stream. A trial that skipped more batches than another is worse, whatever its LogLoss over the other batches.
         """
         stream = self.settings.protocol == "stream"
         measure = HEADLINE["stream"]["logloss"] if stream else "valid_logloss"
         rows = max(self.rows // _TUNING_SHARE, 1) if stream else self.rows
         grid = [Tuned(*pair) for pair in product(LEARNING_RATES, L2_WEIGHTS)]
-        places = [(label, name, 0, tuned) for label, name in product(self.variants, self.backbones) for tuned in grid]
-        best: dict[tuple[str, str], tuple[tuple[int, float], Tuned]] = {}
-        for (label, name, _, tuned), result in zip(places, self.train(places, rows, "tuning "), strict=True):
+        columns = list(product(self.variants, self.backbones))
+        cells = [(*column, 0, tuned) for column in columns for tuned in grid]
+        found: dict[tuple[str, str], list[tuple[int, float, Tuned]]] = {column: [] for column in columns}
+        for (label, name, _, tuned), result in zip(cells, self.train(cells, rows, "tuning "), strict=True):
             loss = defined(result.metrics.get(measure))
             if loss is not None:
-                found = ((result.bad_batches, loss), tuned)
-                best[label, name] = min(best.get((label, name), found), found, key=lambda pair: pair[0])
-        return {place: best[place][1] if place in best else Tuned() for place in product(self.variants, self.backbones)}
+                found[label, name].append((result.bad_batches, loss, tuned))
+        return {
+            column: min(tried, key=lambda one: one[:2])[-1] if tried else Tuned() for column, tried in found.items()
+        }
 
-    def train(self, places: Sequence[tuple[str, str, int, Tuned]], rows: int, kind: str = "") -> list[TrialResult]:
+    def train(self, cells: Sequence[tuple[str, str, int, Tuned]], rows: int, kind: str = "") -> list[TrialResult]:
         """Results of (label, backbone, seed, tuned), in their order, on the first `rows` rows."""
-        results = run_all([self._trial(*place, rows) for place in places], self.data.head(rows), self.execution)
+        results = run_all([self._trial(*cell, rows) for cell in cells], self.data.head(rows), self.execution)
         for result in results:
             where = f"{kind}{result.label} on {result.backbone}, seed {result.seed}"
             if result.error is not None:
@@ -188,7 +192,10 @@ class _Grid:
 
     def _trial(self, label: str, backbone: str, seed: int, tuned: Tuned, rows: int) -> Trial:
         variant = self.variants[label]
-        authors = METHODS[variant.method].authors if self.default_recipe else {}
+        default = self.settings.recipe == "default"
+        training: dict[str, Any] = {} if default else {"optimizer": "adam", "learning_rate": tuned.learning_rate}
+        network = {"evidence": False} if default else {**as_published(backbone), "l2": tuned.l2}
+        authors = METHODS[variant.method].authors if default and variant.method in METHODS else {}
         options = {**authors, **variant.options}
         return Trial(
             label=label,
@@ -196,30 +203,18 @@ class _Grid:
             backbone=backbone,
             seed=seed,
             protocol=self.settings.protocol,
-            train=self._config(tuned),
+            train=TrainConfig(batch_size=self.batch_size, bad_batch="skip", **training),
             model={
-                **({"evidence": False} if self.default_recipe else {**as_published(backbone), "l2": tuned.l2}),
+                **network,
                 # As usual with Criteo: ids seen fewer than five times share one row.
                 "categorical_options": _VOCABULARY,
                 **variant.model,
                 **({"embedding_options": options} if options else {}),
             },
             sample_rows=sample_rows(rows),
-            refit=self.default_recipe and self.settings.protocol == "stream",
+            refit=default and self.settings.protocol == "stream",
             device=self.settings.device,
             numerical=variant.numerical,
-        )
-
-    @property
-    def default_recipe(self) -> bool:
-        """Whether to train as the defaults do, with the inputs of each method's authors."""
-        return self.settings.recipe == "default"
-
-    def _config(self, tuned: Tuned) -> TrainConfig:
-        if self.default_recipe:
-            return TrainConfig(batch_size=self.batch_size, bad_batch="skip")
-        return TrainConfig(
-            batch_size=self.batch_size, optimizer="adam", learning_rate=tuned.learning_rate, bad_batch="skip"
         )
 
 
@@ -228,23 +223,9 @@ def _row_tests(
 ) -> list[Findings]:
     titles = {measure: name for name, measure in HEADLINE[protocol].items()}
     found = []
-    for backbone in backbones:  # one after the other: their predictions need not be in memory at once
+    for backbone in backbones:  # one at a time, to keep the predictions of only one in memory
         here = [result for result in results if result.backbone == backbone]
         for test in method_tests(here, combinations(labels, 2), [backbone], list(titles)):
             kept = ("subject", "baseline", "backbone", "difference", "low", "high", "delong", "bootstrap")
             found.append({"measure": titles[test.measure], **{name: getattr(test, name) for name in kept}})
     return found
-
-
-def _seconds(results: Sequence[TrialResult]) -> dict[str, float]:
-    found: dict[str, list[float]] = {}
-    for result in results:
-        found.setdefault(result.label, []).append(result.seconds)
-    return {label: fmean(several) for label, several in found.items()}
-
-
-def _chosen(chosen: Mapping[tuple[str, str], Tuned]) -> Findings:
-    nested: Findings = {}
-    for (label, backbone), tuned in chosen.items():
-        nested.setdefault(label, {})[backbone] = asdict(tuned)
-    return nested

@@ -1,11 +1,11 @@
-"""docs/why.md: why the defaults are what they are, made of the ladder's result."""
+"""docs/why.md: why the defaults are what they are, generated from the result of the ladder."""
 
 from pathlib import Path
 from statistics import median
 
 from daes.formatting import count, fixed, percent
 from daes.paper.experiment import Findings
-from daes.paper.ladder_text import cells, change, differences, markdown, rungs, sure, verdict
+from daes.paper.ladder_result import cells, change, count_significant, differences, markdown, pair_tests, rungs, verdict
 from daes.paper.page import link
 from daes.paper.result import ExperimentResult
 from daes.storage.durable import write_text
@@ -15,39 +15,39 @@ _INTRODUCTION = """
 # Why the defaults are what they are
 
 From the published gate to today's default, one change per rung, on real streams; below the rungs every other method,
-trained exactly as the default is, with the inputs of its authors, offline methods fitted again as the stream goes, and
-given none, one or both of the default's own inputs (plain inputs and evidence). Rivals without a backbone, where they
-were trained, are LightGBM, retrained on all of the past after every sixteenth of the stream, and logistic regression by
-FTRL-proximal. This page is made of [the result]({json}) by `daes paper why`.
+trained exactly like the default, with the inputs of its authors, offline methods refitted along the stream, and given
+none, one or both of the default's own inputs (plain inputs and evidence). Rivals without a backbone, where they were
+trained, are LightGBM, retrained on all past rows after every sixteenth of the stream, and logistic regression by
+FTRL-proximal. This page is generated from [the result]({json}) by `daes paper why`.
 """
 
 _STREAMS = """
-## What was chosen where
+## The streams
 
-All of these streams served to choose the recipe, so none of them can judge it. `criteo_137k` is a uniform 0.3 % sample
-of the Criteo Display Advertising Challenge, in order; `flights` is nycflights13; `kddcup12_click` is OpenML 1220;
-`hotel_bookings`, `nyc_green_tip`, `bank_marketing` and `weather_aus` are public tables sorted by time, with a column
-`label` (columns that spell out the clock are left out). None of them is part of this repository;
+All of these streams were used to choose the recipe, so none of them can validate it. `criteo_137k` is a uniform 0.3 %
+sample of the Criteo Display Advertising Challenge, in order; `flights` is nycflights13; `kddcup12_click` is OpenML
+1220; `hotel_bookings`, `nyc_green_tip`, `bank_marketing` and `weather_aus` are public tables sorted by time, with a
+column `label` (columns that state the time are left out). None of them is part of this repository;
 [reproduction.md](reproduction.md#data) says where Criteo comes from.
 """
 
 
 def write_why(results: Path, place: Path) -> None:
-    """Write the page from the ladder of a folder of results: that of all rows, or of the most."""
+    """Write the page from the ladder in a folder of results: the one with the most rows."""
     found = sorted(results.glob("ladder*.json"), key=lambda path: int(path.stem.partition(".rows")[2] or 1 << 62))
     if not found:
-        raise FileNotFoundError(f"there is no ladder in {results}: `daes paper ladder --out {results}` makes one")
+        raise FileNotFoundError(f"there is no ladder in {results}: `daes paper ladder --out {results}` creates one")
     write_text(place, page(ExperimentResult.load(found[-1]), link(place.parent, results)))
 
 
 def page(result: ExperimentResult, folder: str) -> str:
-    """The page as Markdown; `folder` is where it finds the result."""
+    """The page as Markdown; `folder` is the path of the results relative to it."""
     found = result.results
     parts = [
         _INTRODUCTION.strip().format(json=f"{folder}/{result.stem}.json"),
         *(f"**Note:** {line}." for line in found["notes"]),
         f"![What each change adds]({folder}/{result.stem}.png)",
-        "## What can be said",
+        "## Conclusions",
         *_steps(found),
         *_evidence(found),
         "The default against the best rival of each cell:",
@@ -64,21 +64,21 @@ def page(result: ExperimentResult, folder: str) -> str:
 
 
 def _steps(found: Findings) -> list[str]:
-    """What each rung gives, the largest first."""
-    steps = rungs(found)
+    """What each rung adds, the largest first."""
+    steps, pairs = rungs(found), pair_tests(found)
     lines = []
     for label, before in zip(steps[1:], steps, strict=False):
         one, other = cells(found, label), cells(found, before)
-        higher, lower, tested = sure(found, label, before)
+        higher, lower, tested = count_significant(pairs.get((label, before), []))
         tests = f"; significantly higher in {higher} and lower in {lower} of {tested} cells" if tested else ""
         lines.append((median(differences(one, other) or [0.0]), f"- `{label}`: {change(one, other)}{tests}."))
     ordered = [line for _, line in sorted(lines, key=lambda pair: -pair[0])]
-    title = "Each change, by the median over the cells of what it adds (and in how many cells AUC rose):"
+    title = "Each change by its median effect over the cells (and in how many cells AUC rose):"
     return [title, "\n".join(ordered)]
 
 
 def _evidence(found: Findings) -> list[str]:
-    """Where the last changes, which are evidence, give most and least, and what they cost."""
+    """Where the last changes, which are evidence, add most and least, and what they cost."""
     steps = rungs(found)
     end = steps.index(found["default"])
     return [
@@ -94,7 +94,7 @@ def _details(found: Findings, label: str, before: str) -> str:
     if not gaps:
         return ""
     old, new = (found["seconds"].get(name, {}) for name in (before, label))
-    times = [new[stream] / old[stream] - 1 for stream in new if old.get(stream)]  # a short trial took 0.0 s
+    times = [new[stream] / old[stream] - 1 for stream in new if old.get(stream)]  # short trials have 0.0 s
     (least, *where_least), (most, *where_most) = gaps[0], gaps[-1]
     gain = (
         f"`{label}`: {change(one, other)} over the second half, "
@@ -103,7 +103,7 @@ def _details(found: Findings, label: str, before: str) -> str:
     )
     if not times:
         return gain
-    return f"{gain} A trial takes {percent(median(times), 0, sign=True)} time with it (median over the streams)."
+    return f"{gain} It changes the time of a trial by {percent(median(times), 0, sign=True)} (median over the streams)."
 
 
 def _curves(found: Findings) -> str:

@@ -1,4 +1,4 @@
-"""The categorical columns of a run: how many values they have, how many are new, and how full their tables are."""
+"""The categorical columns of a run: their number of values, the share of new ones, and the load of their tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from daes.table import Table
 
 @dataclass(frozen=True)
 class TableLoad:
-    """How full the table of a column is.
+    """The load of a column's table.
 
     Args:
         name: the column.
-        rows: rows of the table.
-        filled: the share of them that a value falls on.
-        shared: the share of values that have to share their row.
+        rows: number of rows of the table.
+        filled: the share of rows that hold a value.
+        shared: the share of values that share their row with others.
     """
 
     name: str
@@ -28,10 +28,10 @@ class TableLoad:
 
 
 def table_loads(run: RunRecord) -> list[TableLoad]:
-    """The load of every table of a run that knows how many distinct values its columns have.
+    """The expected load of every table whose column has a known number of distinct values.
 
-    Of n values hashed to m rows, a row stays empty with probability (1 − 1/m)ⁿ, and a value is alone with probability
-    (1 − 1/m)ⁿ⁻¹. A vocabulary gives values rows of their own as long as there are some, and the rest share one.
+    If n values are hashed to m rows, a row stays empty with probability (1 − 1/m)ⁿ, and a value is alone with
+    probability (1 − 1/m)ⁿ⁻¹. A vocabulary gives each value its own row while there are free ones; the rest share one.
     """
     model = run.config.get("model", {})
     vocabulary = model.get("categorical_options", {}).get("mode") == "vocabulary"
@@ -54,13 +54,13 @@ def category_blocks(run: RunRecord, columns: Sequence[ColumnSummary], tables: Se
     if not categorical:
         return [Paragraph("There is no categorical column.")]
     if not tables:
-        return [Paragraph("How many values the columns have was not followed.")]
+        return [Paragraph("The number of values of the columns was not recorded.")]
     loads = {table.name: table for table in tables}
     mode = run.config.get("model", {}).get("categorical_options", {}).get("mode", "hash")
     explained = {
-        "hash": "Every value is hashed to a row of its column’s table; values that meet on a row are one to the model.",
-        "vocabulary": "A value that has been seen often enough gets a row of its own, while its column’s "
-        "table has one left; all other values share one row.",
+        "hash": "Every value is hashed to a row of its column’s table; the model cannot tell values on one row apart.",
+        "vocabulary": "A value that has been seen often enough gets a row of its own, as long as its column’s table "
+        "has a free one; all other values share one row.",
     }[mode]
     rows = []
     for column in categorical:
@@ -72,11 +72,10 @@ def category_blocks(run: RunRecord, columns: Sequence[ColumnSummary], tables: Se
     head = ("column", "values", "new", "missing", "table rows", "in use", "shared", "LogLoss without it")
     return [
         Paragraph(
-            f"{explained} “New” is the share of rows of the second half of the stream with a value never seen before, "
-            "“in use” the share of the table’s rows that a value falls on, “shared” the share of values that are not "
-            "alone on their row; both are what hashing makes of so many values. More than 1,024 values are estimated, "
-            "to about 3 %."
+            f"{explained} “New” is the share of rows in the second half of the stream with a value never seen before, "
+            "“in use” the share of the table’s rows that hold a value, “shared” the share of values that are not alone "
+            "on their row; the last two are expected values. Counts above 1,024 are estimates, to about 3 %."
         ),
         Table(head, rows),
-        *([Paragraph("Hardly any row of the second half has a value that was not known before.")] if settled else []),
+        *([Paragraph("Hardly any row of the second half has a value that was not seen before.")] if settled else []),
     ]

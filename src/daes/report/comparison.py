@@ -1,4 +1,4 @@
-"""A comparison as the report sees it: the table, who is best, and how each method is drawn."""
+"""A comparison for the report: its table, the order of its methods, and their styles."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,13 +9,12 @@ import numpy as np
 
 from daes.experiments.comparison import Comparison
 from daes.experiments.scores import higher_is_better
-from daes.experiments.trial import TrialResult
 from daes.formatting import count, counted
 from daes.report.figures import COLOURS, DASHES
 from daes.storage.run_folder import read_json
 
 CEILING = "best possible"
-"""What the row and the line of the true probabilities are called."""
+"""Label of the scores of the true probabilities."""
 
 _TITLES = {
     "stream": {
@@ -43,12 +42,12 @@ class Style:
 
 @dataclass(frozen=True)
 class Compared:
-    """A comparison and what belongs to it.
+    """A comparison with further information.
 
     Args:
         table: the results.
-        ceiling: what the true probabilities score, by measure, where they are known.
-        run_dir: the folder of a run on the same stream, for what a comparison does not keep: drift, knots and what was
+        ceiling: the scores of the true probabilities, by measure, if known.
+        run_dir: the folder of a run on the same stream, for what a comparison does not store: drift, knots and what was
             learned.
     """
 
@@ -58,15 +57,15 @@ class Compared:
 
     @property
     def name(self) -> str:
-        """The stream's name."""
+        """Name of the stream."""
         data = self.table.about.get("data", {})
         return str(data.get("name") or data.get("what") or "a stream")
 
     @property
     def titles(self) -> dict[str, str]:
-        """The measures with what they are called, the more informative ones first.
+        """The titles of the measures, the more informative ones first.
 
-        Over all rows the scores of a model that knows nothing yet count as much as those of a trained one.
+        Measures over all rows also count the scores of a model that is not trained yet.
         """
         return _TITLES[self.table.protocol]
 
@@ -78,34 +77,21 @@ class Compared:
 
     @property
     def subject(self) -> str | None:
-        """The method that stands out and is tested against the others."""
+        """The method that is highlighted and tested against the others."""
         return self.table.default_subject()[0]
 
-    @property
-    def results(self) -> list[TrialResult]:
-        """The trials that gave a result."""
-        return [result for result in self.table.results if result.error is None]
-
-    def trials(self, label: str, backbone: str) -> list[TrialResult]:
-        """The results of one method on one backbone, one per seed."""
-        return [result for result in self.results if (result.label, result.backbone) == (label, backbone)]
-
     def mean(self, label: str, backbone: str, measure: str) -> float:
-        """Over the seeds; NaN where there is none."""
+        """Mean over the seeds; NaN if there is no value."""
         return self.table.summary(label, backbone, measure).mean
 
     def order(self, backbone: str, measure: str) -> list[str]:
-        """The methods on a backbone, best first; those without a value are last."""
+        """The methods on a backbone, best first; those without a value come last."""
         sign = -1.0 if higher_is_better(measure) else 1.0
         means = {label: sign * self.mean(label, backbone, measure) for label in self.table.methods}
         return sorted(means, key=lambda label: np.nan_to_num(means[label], nan=np.inf))
 
-    def best(self, backbone: str, measure: str) -> str | None:
-        """The method with the best mean on a backbone; None where no value is known."""
-        return self.table.scores.best(backbone, measure)
-
     def style(self, label: str) -> Style:
-        """The subject stands out; the others take the remaining colours in order, then other dashes."""
+        """The subject has a style of its own; the others take the remaining colours in order, then other dashes."""
         if label == self.subject:
             return Style(COLOURS[0], "solid", 2.6)
         others = [method for method in self.table.methods if method != self.subject]
@@ -114,9 +100,9 @@ class Compared:
 
     @property
     def lead(self) -> str:
-        """What was compared, in a sentence."""
+        """The comparison in a sentence."""
         table = self.table
-        rows = max((result.rows for result in self.results), default=None) if table.protocol == "stream" else None
+        rows = max((result.rows for result in table.finished), default=None) if table.protocol == "stream" else None
         what = str(table.about.get("data", {}).get("what", self.name))
         return (
             f"{counted(len(table.methods), 'method')} × {counted(len(table.backbones), 'backbone')} × "
@@ -125,28 +111,26 @@ class Compared:
         )
 
     def common_settings(self) -> dict[str, Any]:
-        """What all trials were configured with alike."""
-        settings = [result.settings for result in self.results]
-        if not settings:
-            return {}
+        """The settings that all trials share; the seed within a setting does not count."""
+        settings = [result.settings for result in self.table.finished]
         own = {"label", "method", "seed", "backbone"}
-        return {name: value for name, value in settings[0].items() if name not in own and _shared(settings, name)}
 
+        def without_seed(value: Any) -> Any:
+            return {k: v for k, v in value.items() if k != "seed"} if isinstance(value, dict) else value
 
-def _shared(settings: list[dict[str, Any]], name: str) -> bool:
-    def of(trial: dict[str, Any]) -> Any:
-        value = trial.get(name)
-        return {k: v for k, v in value.items() if k != "seed"} if isinstance(value, dict) else value
-
-    return all(of(trial) == of(settings[0]) for trial in settings)
+        return {
+            name: value
+            for name, value in (settings[0] if settings else {}).items()
+            if name not in own and all(without_seed(trial.get(name)) == without_seed(value) for trial in settings)
+        }
 
 
 def read_comparison(folder: Path) -> Comparison:
-    """What `daes compare` left in a folder."""
+    """The comparison that `daes compare` wrote to a folder."""
     path = folder / "comparison.json"
     if not path.is_file():
         raise FileNotFoundError(f"no comparison in {folder}: it has no {path.name}")
     try:
         return Comparison.from_dict(read_json(path))
     except (KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not a whole comparison: {error!r}") from error
+        raise ValueError(f"{path} is not a complete comparison: {error!r}") from error

@@ -1,4 +1,4 @@
-"""Pictures and tables of a comparison."""
+"""Figures of a comparison."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -45,14 +45,14 @@ def _dots(compared: Compared, backbone: str, measure: str) -> tuple[list[Trace],
     if not labels:
         return None
     data: list[Trace] = []
-    for place, label in enumerate(labels):
+    for row, label in enumerate(labels):
         found = table.summary(label, backbone, measure)
         mark = {"mode": "markers", "name": named(label), "hovertemplate": "%{x:.4f}<extra>%{fullData.name}</extra>"}
         colour = f"@{compared.style(label).colour}"
         if len(found.values) > 1:
-            seeds = {"x": list(found.values), "y": [place] * len(found.values)}
+            seeds = {"x": list(found.values), "y": [row] * len(found.values)}
             data.append({**mark, **seeds, "marker": {"color": colour, "size": 6, "opacity": 0.45}})
-        data.append({**mark, "x": [found.mean], "y": [place], "marker": {"color": colour, "size": 12}})
+        data.append({**mark, "x": [found.mean], "y": [row], "marker": {"color": colour, "size": 12}})
     layout: Layout = {
         "hovermode": "closest",
         "xaxis": {"tickformat": ".3f", "nticks": 6},
@@ -63,8 +63,7 @@ def _dots(compared: Compared, backbone: str, measure: str) -> tuple[list[Trace],
             "fixedrange": True,
         },
         "annotations": [
-            side_label(fixed(compared.mean(label, backbone, measure)), place, "quiet")
-            for place, label in enumerate(labels)
+            side_label(fixed(compared.mean(label, backbone, measure)), row, "quiet") for row, label in enumerate(labels)
         ],
         "margin": {"r": 62},
     }
@@ -73,13 +72,13 @@ def _dots(compared: Compared, backbone: str, measure: str) -> tuple[list[Trace],
         line = {"color": "@c7", "width": 1.2, "dash": "dot"}
         upright = {"type": "line", "x0": ceiling, "x1": ceiling, "y0": 0, "y1": 1, "yref": "paper", "line": line}
         layout["shapes"] = [upright]
-        # A shape does not count for the range of an axis; an invisible dot does.
+        # Unlike a shape, an invisible dot extends the range of the axis.
         data.append({"x": [ceiling], "y": [0], "mode": "markers", "marker": {"opacity": 0}, "hoverinfo": "skip"})
     return data, layout
 
 
 def stream_figures(compared: Compared) -> list[Figure]:
-    """AUC and LogLoss along the stream, method against method."""
+    """AUC and LogLoss of each method along the stream."""
     found = []
     for metric, title in (("auc", "AUC"), ("logloss", "LogLoss")):
         views = []
@@ -93,7 +92,7 @@ def stream_figures(compared: Compared) -> list[Figure]:
                     views.append(_difference(compared, curves, f"{label}, against the mean{suffix}"))
             eighths = _eighths(compared, backbone, metric)
             if eighths:
-                view = lines(_lines(compared, eighths, mode="lines+markers"), y_title="", height=_HEIGHT)
+                view = lines(_lines(compared, eighths, mode="lines+markers"), height=_HEIGHT)
                 views.append(View(f"by eighth{suffix}", *view))
         alt = f"{title} of each method along the stream; the table of results has where they end."
         found += _figure(compared, f"curves-{metric}", title, views, alt=alt, caption=_CAPTIONS[metric])
@@ -103,7 +102,7 @@ def stream_figures(compared: Compared) -> list[Figure]:
 def _figure(
     compared: Compared, name: str, title: str, views: Sequence[View], alt: str, caption: str = "", choice: str = "Show"
 ) -> list[Figure]:
-    """A figure with a line per method; none without views."""
+    """A figure with a line per method; empty without views."""
     keys = [Line(label, label, colour=compared.style(label).colour) for label in compared.table.methods]
     return [Figure(name, title, views, alt, caption, choice, _HEIGHT, keys)] if views else []
 
@@ -115,7 +114,7 @@ def _window(compared: Compared) -> str:
 
 _CAPTIONS = {
     "auc": "Higher is better. “Against the mean” is the difference, seed by seed, from the mean of all methods at that "
-    "row: it shows what the common ups and downs hide. With several seeds the veil spans them.",
+    "row: it removes the ups and downs that all methods share. With several seeds the band spans them.",
     "logloss": "Lower is better, in nats.",
 }
 
@@ -130,14 +129,14 @@ def epoch_figures(compared: Compared) -> list[Figure]:
             if curves:
                 axis = {"title": {"text": "epoch"}, "dtick": 1}
                 drawn = _lines(compared, curves, mode="lines+markers")
-                views.append(View(backbone, *lines(drawn, y_title="", height=_HEIGHT, x_axis=axis)))
+                views.append(View(backbone, *lines(drawn, height=_HEIGHT, x_axis=axis)))
         alt = f"{title} of each method, epoch by epoch."
         found += _figure(compared, f"epochs-{column}", title, views, alt=alt, choice="Backbone")
     return found
 
 
 class Curve(NamedTuple):
-    """A method's course: x (T,) and values (seeds, T)."""
+    """The values of a method along the stream or over epochs: x (T,), values (seeds, T)."""
 
     label: str
     x: Floats
@@ -145,31 +144,33 @@ class Curve(NamedTuple):
 
 
 def _curves(compared: Compared, backbone: str, column: str, axis: str = "rows") -> list[Curve]:
-    """What every method recorded of a column; records that are not defined for all its seeds are left out."""
+    """The recorded values of a column, for every method that has any."""
     found = []
     for label in compared.table.methods:
-        histories = [trial.history for trial in compared.trials(label, backbone) if trial.history.get(column)]
-        if not histories:
-            continue
-        shortest = min(len(history[axis]) for history in histories)
-        values = np.stack([floats(history[column])[:shortest] for history in histories])
-        known = np.isfinite(values).all(axis=0)
-        if known.any():
-            found.append(Curve(label, floats(histories[0][axis])[:shortest][known], values[:, known]))
+        histories = [trial.history for trial in compared.table.trials(label, backbone) if trial.history.get(column)]
+        if histories:
+            shortest = min(len(history[axis]) for history in histories)
+            values = np.stack([floats(history[column])[:shortest] for history in histories])
+            found += _defined(label, floats(histories[0][axis])[:shortest], values)
     return found
 
 
 def _eighths(compared: Compared, backbone: str, metric: str) -> list[Curve]:
-    """The measure on each eighth of the stream, at the rows where it ends."""
+    """The metric on each eighth of the stream, at the row where the eighth ends."""
     found = []
     for label in compared.table.methods:
-        trials = [trial for trial in compared.trials(label, backbone) if trial.eighths.get(metric)]
+        trials = [trial for trial in compared.table.trials(label, backbone) if trial.eighths.get(metric)]
         if trials:
             values = np.array([trial.eighths[metric] for trial in trials])
-            known = np.isfinite(values).all(axis=0)
             ends = trials[0].rows * np.arange(1, values.shape[1] + 1) / values.shape[1]
-            found += [Curve(label, ends[known], values[:, known])] if known.any() else []
+            found += _defined(label, ends, values)
     return found
+
+
+def _defined(label: str, x: Floats, values: Floats) -> list[Curve]:
+    """A curve of the points that are defined for all seeds; empty if there are none."""
+    known = np.isfinite(values).all(axis=0)
+    return [Curve(label, x[known], values[:, known])] if known.any() else []
 
 
 def _lines(compared: Compared, curves: Sequence[Curve], *, mode: str = "lines", bands: bool = False) -> list[Line]:
@@ -177,9 +178,8 @@ def _lines(compared: Compared, curves: Sequence[Curve], *, mode: str = "lines", 
     for label, x, values in curves:
         style = compared.style(label)
         band = (values.min(axis=0), values.max(axis=0)) if bands and len(values) > 1 else None
-        shown = mode if len(x) > 1 else "markers"
-        made.append(Line(label, label, x, values.mean(axis=0), style.colour, style.width, style.dash, band, mode=shown))
-    # The subject is drawn last, above the others.
+        made.append(Line(label, label, x, values.mean(axis=0), style.colour, style.width, style.dash, band, mode=mode))
+    # The subject is drawn last, on top of the others.
     return sorted(made, key=lambda line: line.label == compared.subject)
 
 
@@ -188,17 +188,17 @@ def _view(compared: Compared, curves: Sequence[Curve], label: str, metric: str) 
     if (ceiling := compared.ceiling.get(metric)) is not None:
         ends = curves[0].x[[0, -1]]
         made.append(Line("ceiling", CEILING, ends, [ceiling, ceiling], "c7", width=1.2, dash="dot"))
-    return View(label, *lines(made, y_title="", height=_HEIGHT, settle=_SETTLE))
+    return View(label, *lines(made, height=_HEIGHT, settle=_SETTLE))
 
 
 def _difference(compared: Compared, curves: Sequence[Curve], label: str) -> View:
-    """Each method less the mean of all; seed by seed where all have as many, since a seed moves all alike."""
+    """Each method minus the mean of all; seed by seed if all have as many, since a seed affects all methods alike."""
     shortest = min(len(curve.x) for curve in curves)
     last = [curve.values[:, -shortest:] for curve in curves]
     alike = len({len(values) for values in last}) == 1
     mean = np.mean(last, axis=0) if alike else np.mean([values.mean(axis=0) for values in last], axis=0)
     moved = [Curve(c.label, c.x[-shortest:], values - mean) for c, values in zip(curves, last, strict=True)]
-    made = lines(_lines(compared, moved, bands=True), y_title="", height=_HEIGHT, settle=_SETTLE)
+    made = lines(_lines(compared, moved, bands=True), height=_HEIGHT, settle=_SETTLE)
     for trace in made[0]:
         if "hovertemplate" in trace:
             trace["hovertemplate"] = "%{y:+.4f}"

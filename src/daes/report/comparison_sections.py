@@ -1,30 +1,26 @@
-"""The sections of a comparison's page."""
+"""The sections of a comparison's page, with its tables and its outcome in words."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from daes.experiments.method_tests import ROW_TESTS
+from daes.experiments.scores import higher_is_better
 from daes.experiments.significance import LEVEL
-from daes.formatting import duration, fixed
-from daes.report.comparison import Compared
+from daes.formatting import compact, count, duration, fixed, p_equals, p_value
+from daes.report.comparison import CEILING, Compared
 from daes.report.comparison_figures import dot_figure, epoch_figures, stream_figures
-from daes.report.comparison_tables import (
-    eighths_table,
-    failure_table,
-    rank_table,
-    result_table,
-    significance_table,
-    verdict,
-)
-from daes.report.content import Block, Heading, Paragraph, Section, drawn
+from daes.report.content import Block, Heading, Paragraph, Section, drawn, settings
 from daes.report.learned import read_findings
 from daes.report.methods import compared_methods
 from daes.report.run_record import read_run
 from daes.report.run_sections import notes, stream_sections
-from daes.report.settings import settings
+from daes.table import Cell, Table
 
 
 def comparison_sections(compared: Compared, group: str = "") -> list[Section]:
-    """All sections of a comparison, in order; `group` names it on a page with several."""
+    """All sections of a comparison, in order; `group` is its name on a page with several."""
     curves = "Along the stream" if compared.table.protocol == "stream" else "Epoch by epoch"
     sections = [
         Section("result", "Result", _result(compared), group),
@@ -39,7 +35,7 @@ def comparison_sections(compared: Compared, group: str = "") -> list[Section]:
         *settings("Configuration", compared.common_settings()),
         *settings("Environment", about.get("environment", {})),
     ]
-    methods = compared_methods((result.method for result in compared.results), compared.table.backbones)
+    methods = compared_methods((result.method for result in compared.table.finished), compared.table.backbones)
     return [
         *sections,
         *([Section("methods", "Methods", methods, group)] if methods else []),
@@ -54,26 +50,26 @@ def best_facts(compared: Compared, group: str = "") -> list[tuple[str, str]]:
     return [
         (f"{group}, {title}: {best}" if group else f"{title}: {best}", fixed(compared.mean(best, backbone, measure)))
         for measure, title in zip(compared.headline, titles, strict=True)
-        if (best := compared.best(backbone, measure)) is not None
+        if (best := compared.table.scores.best(backbone, measure)) is not None
     ]
 
 
 def work_facts(comparisons: Sequence[Compared]) -> list[tuple[str, str]]:
-    """How much was computed."""
-    results = [result for compared in comparisons for result in compared.results]
+    """The number of trained models and their total time."""
+    results = [result for compared in comparisons for result in compared.table.finished]
     seconds = sum(result.seconds for result in results)
     return [("Models trained", str(len(results))), ("Time, added up", duration(seconds))]
 
 
 _TESTS = (
-    f"Each baseline (in bold the best of its column) against the method, on the same rows: {ROW_TESTS}. 95 % is the "
-    "interval of the block bootstrap. The last p is the larger of both, by Holm's correction over all lines of this "
-    f"table; what is called better or worse has one below {LEVEL}. Seeds are shown as the spread in the tables above."
+    f"Each baseline (the best of its column in bold) against the method, on the same rows: {ROW_TESTS}. 95 % is the "
+    "interval of the block bootstrap. The last p is the larger of both, after Holm's correction over all lines of this "
+    f"table; it is below {LEVEL} for what is called better or worse. The tables above show the spread over seeds."
 )
 
 
 def _result(compared: Compared) -> list[Block]:
-    blocks: list[Block] = [Paragraph(verdict(compared) or "No model was finished.", "said")]
+    blocks: list[Block] = [Paragraph(verdict(compared) or "No trial has finished.", "said")]
     several = len(compared.table.backbones) > 1
     for backbone in compared.table.backbones:
         blocks += [*([Heading(backbone)] if several else []), result_table(compared, backbone)]
@@ -85,14 +81,114 @@ def _result(compared: Compared) -> list[Block]:
     tests = significance_table(compared)
     if tests is not None:
         blocks += [Heading("Tests"), Paragraph(_TESTS), tests]
-    if compared.table.failures:
-        blocks += [Heading("Failures"), failure_table(compared.table.failures)]
+    failures = [(r.label, r.backbone, str(r.seed), r.error or "") for r in compared.table.failures]
+    if failures:
+        table = Table(("method", "backbone", "seed", "reason"), failures, left=frozenset({0, 1, 3}))
+        blocks += [Heading("Failures"), table]
     return blocks
 
 
 def _curves(compared: Compared) -> list[Block]:
     if compared.table.protocol != "stream":
         return drawn(epoch_figures(compared), "No history was kept.")
-    tables = [eighths_table(compared, backbone) for backbone in compared.table.backbones]
-    known = [table for table in tables if table is not None]
-    return [*drawn(stream_figures(compared), "No history was kept."), *known]
+    blocks = drawn(stream_figures(compared), "No history was kept.")
+    for table in map(compared.table.eighths_table, compared.table.backbones):
+        if len(table.head) > 1:
+            rows = [[_label(compared, str(label)), *curve] for label, *curve in table.rows]
+            blocks.append(replace(table, rows=rows))
+    return blocks
+
+
+def result_table(compared: Compared, backbone: str) -> Table:
+    """Every method on one backbone, best first; the best of each column is strong."""
+    rows: list[list[object]] = []
+    for label in compared.order(backbone, compared.headline[0]):
+        trials = compared.table.trials(label, backbone)
+        speed = np.mean([trial.rows_per_second for trial in trials]) if trials else None
+        values = [compared.table.scores.cell(label, backbone, measure) for measure in compared.titles]
+        rows.append([_label(compared, label), *values, count(speed), compact(trials[0].parameters if trials else None)])
+    if compared.ceiling:
+        known = [fixed(compared.ceiling.get(measure)) for measure in compared.titles]
+        rows.append([CEILING, *known, "", ""])
+    return Table(("method", *compared.titles.values(), "rows per second", "parameters"), rows)
+
+
+def rank_table(compared: Compared) -> Table:
+    """The average rank of each method over the backbones, best first."""
+    measures = [measure for measure in compared.titles if higher_is_better(measure)]
+    ranks = {measure: compared.table.ranks(measure) for measure in measures}
+    best = {measure: min(found.values()) for measure, found in ranks.items()}
+    rows = [
+        [
+            _label(compared, label),
+            *(Cell(fixed(ranks[m][label], 2), strong=ranks[m][label] == best[m]) for m in measures),
+        ]
+        for label in sorted(compared.table.methods, key=lambda label: ranks[measures[0]][label])
+    ]
+    return Table(("method", *(f"rank by {compared.titles[measure]}" for measure in measures)), rows)
+
+
+def _label(compared: Compared, label: str) -> Cell:
+    return Cell(label, colour=compared.style(label).colour)
+
+
+def significance_table(compared: Compared) -> Table | None:
+    """The subject against every baseline, tested on the rows; None if nothing was tested."""
+    measures = list(compared.titles)
+    tests = sorted(compared.table.tests, key=lambda test: measures.index(test.measure))
+    if not tests:
+        return None
+    rows = [
+        (
+            test.backbone,
+            compared.titles[test.measure],
+            Cell(test.baseline, strong=test in compared.table.best_tests),
+            *test.cells(),
+            p_value(test.p_value),
+            ("better" if test.better else "worse") if test.significant else "may be chance",
+        )
+        for test in tests
+    ]
+    difference = f"{compared.subject} less baseline"
+    head = ("backbone", "measure", "baseline", difference, "95 %", "DeLong p", "bootstrap p", "p, Holm", "")
+    return Table(head, rows, left=frozenset({0, 1, 2, 8}))
+
+
+def verdict(compared: Compared) -> str:
+    """The best method on each backbone, the rank of the subject, and whether the difference may be chance."""
+    several = len(compared.table.backbones) > 1
+    sentences = {backbone: _first(compared, backbone) for backbone in compared.table.backbones}
+    said = [f"On {name}, {sentence}" if several else sentence for name, sentence in sentences.items() if sentence]
+    if not said:
+        return ""
+    where = {"stream": "Over the second half of the stream: ", "paper": "On the test part: "}
+    return where[compared.table.protocol] + " ".join(said)
+
+
+def _first(compared: Compared, backbone: str) -> str:
+    auc, logloss = compared.headline
+    best, least = compared.table.scores.best(backbone, auc), compared.table.scores.best(backbone, logloss)
+    if best is None or least is None:
+        return ""
+    loss = f"the lowest LogLoss, {fixed(compared.mean(least, backbone, logloss))}"
+    sentence = f"{best} has the highest AUC, {fixed(compared.mean(best, backbone, auc))}, and "
+    sentence += loss if least == best else f"{least} {loss}"
+    subject, order = compared.subject, compared.order(backbone, auc)
+    if subject is not None and subject != best:
+        gap = compared.mean(best, backbone, auc) - compared.mean(subject, backbone, auc)
+        if np.isfinite(gap):
+            sentence += f"; {subject} is number {1 + order.index(subject)} of {len(order)} by AUC, {fixed(gap)} below"
+    return f"{sentence}. {_chance(compared, backbone, auc)}".strip()
+
+
+def _chance(compared: Compared, backbone: str, measure: str) -> str:
+    tests = [test for test in compared.table.best_tests if (test.backbone, test.measure) == (backbone, measure)]
+    if not tests:
+        return ""
+    test = tests[0]
+    is_it = "is significant" if test.significant else "may be chance"
+    return (
+        f"The difference in AUC between {test.subject} and the best baseline, {test.baseline}, "
+        f"{fixed(test.difference, sign=True)}, {is_it} ({p_equals(test.p_value)} by DeLong's test "
+        "and the block bootstrap over rows, the larger of both after Holm's correction)."
+    )

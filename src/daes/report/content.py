@@ -1,10 +1,11 @@
-"""What a page consists of, as plain data; the templates turn it into HTML."""
+"""The contents of a page as plain data; the templates turn it into HTML."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from daes.formatting import NONE
 from daes.report.features import ColumnSummary
 from daes.report.figures import Figure
 from daes.table import Table
@@ -24,26 +25,26 @@ class Heading(NamedTuple):
 
 
 class Notes(NamedTuple):
-    """Remarks as a list."""
+    """A list of remarks."""
 
     notes: Sequence[str]
 
 
 class WarningBox(NamedTuple):
-    """What a reader should look out for, in a box."""
+    """Warnings in a box."""
 
     warnings: Sequence[str]
 
 
 class Command(NamedTuple):
-    """A command to copy, and what it is for."""
+    """A command to copy, and its purpose."""
 
     purpose: str
     command: str
 
 
 class Ranking(NamedTuple):
-    """The columns of a run, the most important first; `hidden` more are not listed."""
+    """The columns of a run, the most important first; `hidden` is the number of columns not listed."""
 
     columns: Sequence[ColumnSummary]
     hidden: int = 0
@@ -67,7 +68,7 @@ Block = Paragraph | Heading | Notes | WarningBox | Command | Ranking | Details |
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page; `group` names what it is about on a page about several things."""
+    """A section of a page; `group` names its subject on a page with several subjects."""
 
     name: str
     title: str
@@ -76,7 +77,7 @@ class Section:
 
     @property
     def prefix(self) -> str:
-        """What makes ids of this group unique on the page.
+        """Prefix that makes the ids of this group unique on the page.
 
         >>> Section("drift", "Drift", [], group="ad stream").anchor
         'ad-stream-drift'
@@ -100,8 +101,33 @@ class Page:
 
 
 def drawn(figures: Sequence[Figure | None], otherwise: str, *, side_by_side: bool = False) -> list[Block]:
-    """The figures that there are, or a sentence where there are none."""
+    """The figures that are not None, or a sentence if there are none."""
     found = [figure for figure in figures if figure is not None]
     if not found:
         return [Paragraph(otherwise)]
     return [Grid(found)] if side_by_side else [*found]
+
+
+def settings(title: str, given: Mapping[str, Any]) -> list[Details]:
+    """Settings as a table that opens on a click; empty if there are none."""
+    rows = list(flat(given))
+    table = Table(("setting", "value"), rows, left=frozenset({0, 1}))
+    return [Details(f"{title} ({len(rows)})", table)] if rows else []
+
+
+def flat(given: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+    """Nested settings as dotted names and short texts.
+
+    >>> list(flat({"model": {"dim": 16, "context": ["a", "b"], "l2": None}, "sizes": {}}))
+    [('model.dim', '16'), ('model.context', 'a, b'), ('model.l2', '–'), ('sizes', '–')]
+    """
+    for key, value in given.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{name}.")
+        elif value is None or value in ({}, [], ()):
+            yield name, NONE
+        elif isinstance(value, list | tuple) and not any(isinstance(item, Mapping | list) for item in value):
+            yield name, ", ".join(map(str, value))
+        else:
+            yield name, str(value)

@@ -1,4 +1,4 @@
-"""Figures of the features' distributions: drift, missing values, and how the knots moved."""
+"""Figures of the features' distributions: drift, missing values and the movement of knots."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from daes.formatting import compact, fixed, measured, percent
 from daes.report.figures import ROWS_AXIS, Figure, Floats, Layout, Line, View, first, heat_map, lines, map_height, named
-from daes.report.run_record import DriftSeries, KnotPaths, highest
+from daes.report.run_record import DriftSeries, KnotPaths, highest, means
 from daes.table import Table
 
 SEGMENTS_AXIS: Layout = {**ROWS_AXIS, "rangemode": "normal"}
@@ -16,9 +16,7 @@ _TITLES = {"psi": "PSI", "ks": "KS"}
 
 
 def drift_figures(drift: DriftSeries) -> list[Figure]:
-    """A map of all features and a line for each, by PSI and by KS."""
-    if not len(drift.rows) or not drift.names:
-        return []
+    """A map of all features, and the lines of one feature, by PSI and KS."""
     order = np.argsort(-np.nan_to_num(highest(drift.psi), nan=-1.0), kind="stable").tolist()
     return [_drift_map(drift, order), _drift_lines(drift, order)]
 
@@ -32,6 +30,8 @@ def _drift_map(drift: DriftSeries, order: Sequence[int]) -> Figure:
         finite = z[np.isfinite(z)]
         high = max(_LIMITS[measure], float(np.quantile(finite, 0.98)) if finite.size else 0.0)
         views.append(View(title, *heat_map(names, drift.rows, z, title, SEGMENTS_AXIS, limits=(0.0, high))))
+    kinds = ((drift.psi, drift.psi_by_chance), (drift.ks, drift.ks_by_chance))
+    columns = [column for seen, chance in kinds for column in (highest(seen), seen[-1], means(chance))]
     return Figure(
         "drift-map",
         f"Drift against the first {compact(drift.reference_rows)} rows",
@@ -42,18 +42,20 @@ def _drift_map(drift: DriftSeries, order: Sequence[int]) -> Figure:
         f"larger values.{said}",
         choice="Measure",
         height=map_height(len(names)),
-        table=_drift_table(drift, order),
+        table=Table(
+            ("feature", "highest PSI", "last PSI", "by chance", "highest KS", "last KS", "by chance"),
+            [(drift.names[i], *(fixed(column[i], 3) for column in columns)) for i in order],
+        ),
     )
 
 
 def _drift_lines(drift: DriftSeries, order: Sequence[int]) -> Figure:
     shown, said = first(order)
-    mode, y = "lines" if len(drift.rows) > 1 else "markers", "%{y:.3f}<extra></extra>"
-    views = []
+    y, views = "%{y:.3f}<extra></extra>", []
     for feature in shown:
         series = [
-            Line("psi", "PSI", drift.rows, drift.psi[:, feature], "c1", hover=f"PSI {y}", mode=mode),
-            Line("ks", "KS", drift.rows, drift.ks[:, feature], "c2", dash="dash", hover=f"KS {y}", mode=mode),
+            Line("psi", "PSI", drift.rows, drift.psi[:, feature], "c1", hover=f"PSI {y}"),
+            Line("ks", "KS", drift.rows, drift.ks[:, feature], "c2", dash="dash", hover=f"KS {y}"),
         ]
         data, layout = lines(series, y_title="drift", height=260)
         low, high = layout["yaxis"].get("range", (0.0, 1.0))
@@ -78,54 +80,39 @@ def _most_drift(drift: DriftSeries) -> str:
     return f"The highest PSI is {fixed(float(psi[feature]), 3)}, of {drift.names[feature]}."
 
 
-def _drift_table(drift: DriftSeries, order: Sequence[int]) -> Table:
-    kinds = ((drift.psi, drift.psi_by_chance), (drift.ks, drift.ks_by_chance))
-    columns = [column for seen, chance in kinds for column in (highest(seen), seen[-1], _means(chance))]
-    return Table(
-        ("feature", "highest PSI", "last PSI", "by chance", "highest KS", "last KS", "by chance"),
-        [(drift.names[i], *(fixed(column[i], 3) for column in columns)) for i in order],
-    )
-
-
-def _means(values: Floats) -> Floats:
-    """Of the finite values of each column; NaN where there is none."""
-    finite = np.isfinite(values)
-    means: Floats = np.where(finite, values, 0.0).sum(axis=0) / np.where(finite.any(axis=0), finite.sum(axis=0), np.nan)
-    return means
-
-
 def missing_figure(missing: Mapping[str, Floats], rows: Floats) -> Figure | None:
-    """The share of missing values per column along the stream; only columns that have any."""
-    shown = {name: part for name, part in missing.items() if np.nan_to_num(part).max(initial=0.0) > 0}
-    if not shown:
+    """The share of missing values per column along the stream, for the columns that have any."""
+    known = {name: part for name, part in missing.items() if np.nan_to_num(part).max(initial=0.0) > 0}
+    if not known:
         return None
-    most = [-float(np.nanmax(part)) for part in shown.values()]
-    picked, said = first(np.argsort(most, kind="stable").tolist(), keep_order=True)
-    names, z = [list(shown)[i] for i in picked], np.stack([list(shown.values())[i] for i in picked])
+    most = [-float(np.nanmax(part)) for part in known.values()]
+    shown, said = first(np.argsort(most, kind="stable").tolist(), keep_order=True)
+    names = [list(known)[i] for i in shown]
+    z = np.stack([known[name] for name in names])
     limits = (0.0, max(0.05, float(np.nanmax(z))))
     view = heat_map(names, rows, z, "missing", SEGMENTS_AXIS, limits=limits, form=".1f", percent=True)
     return Figure(
         "missing-map",
         "Share of missing values",
         [View("", *view)],
-        alt=f"Heat map of the share of missing values by column and row; {len(shown)} columns have missing values.",
-        caption=f"Columns without a missing value are left out ({len(missing) - len(shown)} of {len(missing)}).{said}",
+        alt=f"Heat map of the share of missing values by column and row; {len(known)} columns have missing values.",
+        caption=f"Columns without a missing value are left out ({len(missing) - len(known)} of {len(missing)}).{said}",
         height=map_height(len(names)),
         table=Table(
             ("column", "mean", "lowest", "highest"),
             [
                 (name, percent(mean), percent(np.nanmin(part)), percent(np.nanmax(part)))
-                for name, part, mean in zip(names, z, _means(z.T), strict=True)
+                for name, part, mean in zip(names, z, means(z.T), strict=True)
             ],
         ),
     )
 
 
 def rank_distance(values: Floats, final: Floats, levels: Floats) -> Floats:
-    """How far, in ranks of the final distribution, each knot was from its final place: (T, K), (K,), (K,) → (T, K).
+    """How far each knot was from its final position, in ranks of the final distribution: (T, K), (K,), (K,) → (T, K).
 
-    The final distribution has `final` at `levels`, linear in between; where knots coincide, every rank of the tie
-    counts as correct.
+    The final distribution has the quantiles `final` at `levels`, linear in between; where knots coincide, every rank of
+    the tie counts as correct.
     """
     low = np.interp(values, final, levels)
     high = 1.0 - np.interp(-values, -final[::-1], (1.0 - levels)[::-1])
@@ -133,8 +120,8 @@ def rank_distance(values: Floats, final: Floats, levels: Floats) -> Floats:
 
 
 def knot_figures(knots: KnotPaths) -> list[Figure]:
-    """How far the knots of each feature were from their last place, and the paths of one feature's knots."""
-    seen = [i for i in range(len(knots.names)) if np.isfinite(knots.values[-1:, i]).all() and len(knots.rows)]
+    """How far the knots of each feature were from their final position, and the paths of one feature's knots."""
+    seen = [i for i in range(len(knots.names)) if np.isfinite(knots.values[-1, i]).all()]
     if not seen:
         return []
     inner = slice(1, -1) if len(knots.levels) > 2 else slice(None)
@@ -167,25 +154,17 @@ def _knot_map(knots: KnotPaths, distance: Mapping[int, Floats], order: Sequence[
 
 def _knot_lines(knots: KnotPaths, seen: Sequence[int]) -> Figure:
     shown = _deciles(knots.levels)
+    labels = [f"{100 * knots.levels[i]:.3g} %" for i in shown]
+    middle = (len(shown) - 1) / 2
     features, said = first(seen)
     views = []
     for feature in features:
         paths = knots.values[:, feature][:, shown]
-        labels = [f"{100 * knots.levels[i]:.3g} %" for i in shown]
-        middle = (len(shown) - 1) / 2
-        series = [
-            Line(
-                label,
-                label,
-                knots.rows,
-                paths[:, k],
-                "c1" if abs(k - middle) < 0.75 else "c7",
-                width=2.2 if abs(k - middle) < 0.75 else 1.1,
-                hover=f"{label}: %{{y:.4~g}}<extra></extra>",
-                mode="lines" if len(knots.rows) > 1 else "markers",
-            )
-            for k, label in enumerate(labels)
-        ]
+        series = []
+        for k, label in enumerate(labels):
+            colour, width = ("c1", 2.2) if abs(k - middle) < 0.75 else ("c7", 1.1)
+            hover = f"{label}: %{{y:.4~g}}<extra></extra>"
+            series.append(Line(label, label, knots.rows, paths[:, k], colour, width, hover=hover))
         name, axis = knots.names[feature], _value_axis(paths)
         views.append(View(name, *lines(series, y_title=named(name), height=340, y_axis=axis)))
     return Figure(
@@ -197,12 +176,16 @@ def _knot_lines(knots: KnotPaths, seen: Sequence[int]) -> Figure:
         "left out. Features whose knots moved most come first." + said,
         choice="Feature",
         height=340,
-        table=_knot_table(knots, seen, shown),
+        table=Table(
+            ("feature", *labels),
+            [(knots.names[feature], *map(measured, knots.values[-1, feature, shown])) for feature in seen],
+            caption="Values of the quantiles at the end of the stream",
+        ),
     )
 
 
 def _deciles(levels: Floats) -> list[int]:
-    """The indices of about nine inner knots, evenly spaced."""
+    """The indices of up to nine inner knots, evenly spaced."""
     inner = range(1, len(levels) - 1) if len(levels) > 2 else range(len(levels))
     wanted = np.linspace(levels[inner[0]], levels[inner[-1]], min(len(inner), 9))
     return sorted({int(np.argmin(np.abs(levels - level))) for level in wanted})
@@ -213,9 +196,3 @@ def _value_axis(paths: Floats) -> Layout:
     if low > 0 and high / low > 50:
         return {"type": "log", "hoverformat": ".4~g", "dtick": 1}
     return {"hoverformat": ".4~g", "tickformat": "~s" if max(abs(low), abs(high)) >= 1e4 else ""}
-
-
-def _knot_table(knots: KnotPaths, seen: Sequence[int], shown: Sequence[int]) -> Table:
-    head = ("feature", *(f"{100 * knots.levels[i]:.3g} %" for i in shown))
-    rows = [(knots.names[feature], *map(measured, knots.values[-1, feature, shown])) for feature in seen]
-    return Table(head, rows, caption="Values of the quantiles at the end of the stream")

@@ -1,7 +1,7 @@
-"""Figures as plain data: what plotly.js draws, with colours by name so that the page can change them.
+"""Figures as plain data for plotly.js, with named colours so that the page can change them.
 
-"@c1" stands for a colour of the theme, "@c1/0.15" for it with that opacity, "@sequential" and "@diverging" for colour
-scales. The names in plots are escaped here, because plotly.js reads `<b>` and `<a>` in them.
+"@c1" is a colour of the theme, "@c1/0.15" the same with that opacity, "@sequential" and "@diverging" are colour scales.
+Names in plots are escaped here, because plotly.js interprets `<b>` and `<a>` in them.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ Layout = dict[str, Any]
 COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 MOST_SHOWN = 60
-"""The most features that a figure shows; more would make the page large and the maps unreadable."""
+"""Maximum number of features in a figure; more would make the page large and the maps unreadable."""
 ROWS_AXIS: Layout = {"title": {"text": "rows"}, "tickformat": "~s", "hoverformat": ",d", "rangemode": "tozero"}
 
 _LABEL_PIXELS = 15
@@ -30,7 +30,7 @@ _LABEL_PIXELS = 15
 
 @dataclass(frozen=True)
 class View:
-    """One state of a figure; several of them can be chosen from."""
+    """One of the states of a figure that a reader can choose from."""
 
     label: str
     data: list[Trace]
@@ -39,11 +39,11 @@ class View:
 
 @dataclass(frozen=True)
 class Figure:
-    """A titled plot with its caption, the choice of views, and its numbers as a table.
+    """A titled plot with its caption, a choice of views, and its numbers as a table.
 
-    `alt` says in a sentence what the plot shows; `choice` names what the views are a choice of; where the lines are
-    `labelled` at their ends, the keys are shown only on narrow screens, which are too narrow for labels. `keys` are the
-    lines that have a button in the legend, which shows and hides the traces of their group.
+    `alt` describes the plot in a sentence; `choice` says what the views are a choice of; `keys` are the lines with a
+    button in the legend that shows and hides their group. If the lines are `labelled` at their ends, the keys are only
+    shown on screens too narrow for labels.
     """
 
     name: str
@@ -59,16 +59,15 @@ class Figure:
 
     @property
     def specification(self) -> dict[str, Any]:
-        """What page.js draws."""
-        views = [{"label": view.label, "data": view.data, "layout": view.layout} for view in self.views]
-        return {"height": self.height, "views": views}
+        """The plot as page.js reads it."""
+        return {"height": self.height, "views": [vars(view) for view in self.views]}
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a plot. `band` is a lower and an upper line, filled between them; `label` is at its end.
+    """A line of a plot, labelled at its end. `band` is a lower and an upper line, filled in between.
 
-    `hover` is what the pointer shows of a point, `texts` what `%{customdata}` stands for in it.
+    `hover` is the text for a point under the pointer, in which `%{customdata}` stands for the point's entry of `texts`.
     """
 
     group: str
@@ -85,20 +84,20 @@ class Line:
 
 
 def first(order: Sequence[int], *, keep_order: bool = False) -> tuple[list[int], str]:
-    """The features to show out of those in order of interest, and a sentence where that is not all of them.
+    """The first features of an order of interest, and a sentence if these are not all.
 
-    With `keep_order` those chosen come in their own order, as in the schema.
+    With `keep_order` they are returned in ascending order, as in the schema.
 
     >>> first([2, 0, 1], keep_order=True)
     ([0, 1, 2], '')
     """
-    shown = [int(place) for place in order[:MOST_SHOWN]]
+    shown = [int(feature) for feature in order[:MOST_SHOWN]]
     said = f" Only the first {MOST_SHOWN} of {len(order)} are shown." if len(order) > MOST_SHOWN else ""
     return sorted(shown) if keep_order else shown, said
 
 
 def named(name: str, length: int = 24) -> str:
-    """A name for use in a plot: shortened and escaped.
+    """A name for a plot, shortened and escaped.
 
     >>> named("<b>price</b>")
     '&lt;b&gt;price&lt;/b&gt;'
@@ -107,7 +106,7 @@ def named(name: str, length: int = 24) -> str:
 
 
 def numbers(values: ArrayLike) -> list[float]:
-    """Floats for JSON, in which NaN will be null and a gap in the line."""
+    """Floats for JSON, where NaN becomes null and a gap in the line."""
     found: list[float] = np.asarray(values, dtype=np.float64).tolist()
     return found
 
@@ -115,8 +114,8 @@ def numbers(values: ArrayLike) -> list[float]:
 def lines(
     series: Sequence[Line],
     *,
-    y_title: str,
     height: int,
+    y_title: str = "",
     x_axis: Layout | None = None,
     y_axis: Layout | None = None,
     settle: float = 0.0,
@@ -126,11 +125,11 @@ def lines(
 
     Args:
         series: the lines.
-        y_title: what y is.
-        height: of the figure in pixels, by which the labels keep apart.
-        x_axis, y_axis: what differs from the usual axes.
-        settle: the first share of the x range that the frame may cut off: metrics jump before they settle.
-        end_labels: whether the lines are labelled where they end.
+        height: height of the figure in pixels, which determines the distance between labels.
+        y_title: title of the y-axis.
+        x_axis, y_axis: options of the axes; x counts rows by default.
+        settle: the initial share of the x range that is ignored in the range of y: metrics jump before they settle.
+        end_labels: whether the lines are labelled at their ends.
     """
     data: list[Trace] = []
     for line in series:
@@ -143,7 +142,7 @@ def lines(
             {
                 **common,
                 "y": numbers(line.y),
-                "mode": line.mode,
+                "mode": line.mode if np.size(line.x) > 1 else "markers",
                 "line": {"color": f"@{line.colour}", "width": line.width, "dash": line.dash},
                 "marker": {"color": f"@{line.colour}", "size": 7},
                 "hovertemplate": line.hover,
@@ -154,7 +153,7 @@ def lines(
         "xaxis": {**(ROWS_AXIS if x_axis is None else x_axis)},
         "yaxis": {"title": {"text": y_title}, **(y_axis or {})},
     }
-    # On a logarithmic axis plotly.js takes the range and the places of labels as powers of ten.
+    # On a logarithmic axis plotly.js expects the range and the positions of labels as powers of ten.
     drawn = [replace(line, y=_log10(line.y)) for line in series] if layout["yaxis"].get("type") == "log" else series
     frame = _frame(drawn, settle)
     if frame is not None and "range" not in layout["yaxis"]:
@@ -172,7 +171,7 @@ def _log10(values: ArrayLike) -> Floats:
 
 
 def _frame(series: Sequence[Line], settle: float) -> tuple[float, float] | None:
-    """The range of y that is shown at first: all of the lines except their first `settle` share, with a margin."""
+    """The initial range of y: all of the lines except their first `settle` share, with a margin."""
     seen: list[Floats] = []
     for line in series:
         x, y = np.asarray(line.x, dtype=np.float64), np.asarray(line.y, dtype=np.float64)
@@ -187,22 +186,22 @@ def _frame(series: Sequence[Line], settle: float) -> tuple[float, float] | None:
     return low - air, high + air
 
 
-def _end_labels(series: Sequence[Line], frame: tuple[float, float], height: int) -> list[Layout]:
+def _end_labels(series: Sequence[Line], frame: tuple[float, float], pixels: int) -> list[Layout]:
     ends = []
     for line in series:
         finite = [value for value in numbers(line.y) if np.isfinite(value)]
         if finite:
             ends.append((finite[-1], line))
     ends.sort(key=lambda end: end[0])
-    gap = (frame[1] - frame[0]) * _LABEL_PIXELS / max(height - 60, 1)
-    places = spread([min(max(value, frame[0]), frame[1]) for value, _ in ends], gap)
+    gap = (frame[1] - frame[0]) * _LABEL_PIXELS / max(pixels - 60, 1)
+    heights = spread([min(max(value, frame[0]), frame[1]) for value, _ in ends], gap)
     # A label outside the frame would not be drawn: move it back in.
-    last = len(places) - 1
-    places = [max(place, frame[0] + index * gap) for index, place in enumerate(places)]
-    places = [min(place, frame[1] - (last - index) * gap) for index, place in enumerate(places)]
+    last = len(heights) - 1
+    heights = [max(height, frame[0] + index * gap) for index, height in enumerate(heights)]
+    heights = [min(height, frame[1] - (last - index) * gap) for index, height in enumerate(heights)]
     return [
-        {**side_label(named(line.label), place, line.colour), "end": True, "group": line.group}
-        for place, (_, line) in zip(places, ends, strict=True)
+        {**side_label(named(line.label), height, line.colour), "end": True, "group": line.group}
+        for height, (_, line) in zip(heights, ends, strict=True)
     ]
 
 
@@ -256,7 +255,7 @@ def heat_map(
 ) -> tuple[list[Trace], Layout]:
     """A heat map of z over names (one per row, from the top) and x; NaN is left blank.
 
-    `narrowtext` are the names for narrow screens.
+    `narrowtext` holds the names for narrow screens.
     """
     unit = 100.0 if percent else 1.0
     shares = unit * np.asarray(z, dtype=np.float64)
@@ -292,9 +291,8 @@ def heat_map(
 
 
 def _limits(z: Floats, scale: str) -> tuple[float, float]:
-    finite = z[np.isfinite(z)]
-    # Extremes of a heavy tail would leave no colour for the rest.
-    most = float(np.quantile(np.abs(finite), 0.95)) if finite.size else 0.0
-    most = most or (float(np.abs(finite).max()) if finite.size else 0.0)
-    most = most or 1.0
+    sizes = np.abs(z[np.isfinite(z)])
+    most = 1.0
+    if sizes.size:  # the extremes of a heavy tail would leave no colour for the rest
+        most = float(np.quantile(sizes, 0.95)) or float(sizes.max()) or 1.0
     return (-most, most) if scale == "diverging" else (0.0, most)

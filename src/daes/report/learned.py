@@ -1,4 +1,4 @@
-"""What a model learned about each numerical feature: its embedding along its distribution, and what context changes."""
+"""What a model learned about each numerical feature: its embedding along the distribution, the effect of context."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,22 +19,22 @@ from daes.table import Table
 Floats = NDArray[np.float64]
 
 LEVELS: Floats = np.arange(41) / 40
-"""Where a feature is evaluated: its smallest value, each 2.5 % quantile, its largest value."""
+"""The quantiles at which a feature is evaluated: from its smallest to its largest value in steps of 2.5 %."""
 
 MOST_RESPONSES = 200
-"""The most features whose response is computed: each one costs a pass over all features."""
+"""Maximum number of features with a computed response: each one costs a pass over all features."""
 
 _CATEGORIES = 8
 
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """A model at G places of each feature's distribution.
+    """A model at G quantiles of each feature's distribution.
 
     **Shape.** `values` (q, G): the feature's quantiles at `LEVELS`, NaN for a feature that was never seen. `embedding`
-    (q, G, d), None where the method has no vector per feature. `response` (q, G): the predicted probability with this
-    feature there, the other numbers at their medians and every category unknown; `missing_response` (q,): with this
-    feature missing. Both are NaN for a feature whose response was not computed.
+    (q, G, d), None if the method has no vector per feature. `response` (q, G): the predicted probability at each of
+    these values, with the other numbers at their medians and every category unknown; `missing_response` (q,): the same
+    with this feature missing. Both are NaN for a feature whose response was not computed.
     """
 
     names: tuple[str, ...]
@@ -45,7 +45,7 @@ class Learned:
 
     @property
     def seen(self) -> NDArray[np.bool_]:
-        """Features with any value, (q,)."""
+        """Whether each feature has any value, (q,)."""
         return np.asarray(np.isfinite(self.values).all(axis=1))
 
 
@@ -54,7 +54,7 @@ class Modulation:
     """How context changes the encoding.
 
     **Shape.** C contexts named `labels`; `shift` (q, C, G): the embedding's coordinate on the feature's first principal
-    direction, less its mean over the contexts; `reach` (q,): the mean length of what context changes over the mean
+    direction, minus its mean over the contexts; `reach` (q,): the mean length of the change by context over the mean
     length of the embedding.
     """
 
@@ -75,9 +75,9 @@ class ModelFindings:
 
 
 def quantile_grid(model: CTRModel, run: RunRecord) -> Floats | None:
-    """The values at `LEVELS` of each feature, (q, G): from the method's own knots, or the quantiles that the run kept.
+    """The values at `LEVELS` of each feature, (q, G), from the method's own knots or the quantiles stored by the run.
 
-    None where there is neither.
+    None if there are neither.
     """
     if model.numerical is None:
         return None
@@ -101,25 +101,25 @@ def evaluate_features(model: CTRModel, values: Floats) -> Learned:
     """
     assert model.numerical is not None
     model.eval()
-    features, places = values.shape
+    features, points = values.shape
     grid = torch.from_numpy(values.T.astype(np.float32)).to(model.device)
     vectors = model.numerical(grid)
     per_feature = vectors.shape[1] == features and model.numerical.num_outputs == features
     embedding = vectors.permute(1, 0, 2).double().cpu().numpy() if per_feature else None
 
-    response = np.full((features, places + 1), np.nan)
-    unknown = torch.zeros(places + 1, model.schema.num_categorical, dtype=torch.int64, device=model.device)
-    median = grid[places // 2]
+    response = np.full((features, points + 1), np.nan)
+    unknown = torch.zeros(points + 1, model.schema.num_categorical, dtype=torch.int64, device=model.device)
+    median = grid[points // 2]
     for feature in _most_varied(values, embedding):
-        rows = median.repeat(places + 1, 1)
-        rows[:places, feature] = grid[:, feature]
-        rows[places, feature] = torch.nan
+        rows = median.repeat(points + 1, 1)
+        rows[:points, feature] = grid[:, feature]
+        rows[points, feature] = torch.nan
         response[feature] = torch.sigmoid(model(rows, unknown).double()).cpu().numpy()
-    return Learned(model.schema.numerical, values, embedding, response[:, :places], response[:, places])
+    return Learned(model.schema.numerical, values, embedding, response[:, :points], response[:, points])
 
 
 def _most_varied(values: Floats, embedding: Floats | None) -> list[int]:
-    """At most `MOST_RESPONSES` features that were seen, those whose vectors vary most along the distribution first."""
+    """At most `MOST_RESPONSES` seen features, those whose vectors vary most along the distribution first."""
     seen = np.flatnonzero(np.isfinite(values).all(axis=1))
     if embedding is not None:
         variance = embedding[seen].var(axis=1).sum(axis=1)
@@ -138,7 +138,7 @@ def read_findings(folder: Path, run: RunRecord) -> ModelFindings:
         return replace(found, reason="There is no numerical feature.")
     values = quantile_grid(model, run)
     if values is None:
-        return replace(found, reason="Neither the method nor the run kept the distribution of the features.")
+        return replace(found, reason="Neither the method nor the run stored the distribution of the features.")
     return replace(found, learned=evaluate_features(model, values), modulation=evaluate_contexts(model, values))
 
 
@@ -146,8 +146,8 @@ def read_findings(folder: Path, run: RunRecord) -> ModelFindings:
 def evaluate_contexts(model: CTRModel, values: Floats) -> Modulation | None:
     """Evaluate the encoding in C contexts, one category changed at a time; None for a method without context.
 
-    The contexts of a field are its categories whose vectors are longest, hence most learned, beside the mean vectors of
-    the other fields' such categories. The model knows categories by number only.
+    The contexts of a field are its categories with the longest vectors, which have been learned most, combined with the
+    mean vectors of such categories of the other fields. The model knows categories by number only.
     """
     method, table = model.numerical, model.categorical
     if method is None or table is None or not model.context or not method.uses_context:
@@ -164,16 +164,16 @@ def evaluate_contexts(model: CTRModel, values: Floats) -> Modulation | None:
     mean = encoded(contexts[0])
     if len(mean) != len(values):
         return None
-    # One context at a time, twice: holding all of them would take as much memory as there are contexts.
+    # Contexts are encoded one at a time, twice, because the encodings of all would take too much memory.
     for context in contexts[1:]:
         mean += encoded(context)
     mean /= len(labels)
     directions = np.stack([principal_direction(feature) for feature in mean])
     length = np.linalg.norm(mean, axis=-1).mean(axis=-1)
     shift, change = np.empty((len(values), len(labels), len(grid))), np.zeros(len(values))
-    for place, context in enumerate(contexts):
+    for index, context in enumerate(contexts):
         difference = encoded(context) - mean
-        shift[:, place] = np.einsum("qgd,qd->qg", difference, directions)
+        shift[:, index] = np.einsum("qgd,qd->qg", difference, directions)
         change += np.linalg.norm(difference, axis=-1).mean(axis=-1) / len(labels)
     reach = np.divide(change, length, out=np.zeros_like(change), where=length > 0)
     return Modulation(labels, shift, reach)
@@ -190,10 +190,10 @@ def _contexts(model: CTRModel, table: CategoricalEmbedding) -> tuple[Tensor, tup
         kept.append((name, longest.tolist(), rows[longest]))
     means = torch.stack([rows.mean(0) for _, _, rows in kept])
     vectors, labels = [], []
-    for place, (name, numbers, rows) in enumerate(kept):
+    for field, (name, numbers, rows) in enumerate(kept):
         for number, row in zip(numbers, rows, strict=True):
             changed = means.clone()
-            changed[place] = row
+            changed[field] = row
             vectors.append(changed)
             what = {MISSING: "missing", UNSEEN: "unseen"}.get(number, f"#{number - FIRST}")
             labels.append(f"{name} {what}")
@@ -201,7 +201,7 @@ def _contexts(model: CTRModel, table: CategoricalEmbedding) -> tuple[Tensor, tup
 
 
 def principal_direction(vectors: Floats) -> Floats:
-    """The direction along which vectors (G, d) vary most, (d,), pointing where they go from first to last.
+    """The direction along which vectors (G, d) vary most, (d,), pointing from the first towards the last.
 
     >>> principal_direction(np.array([[1.0, 0.0], [0.0, 0.0], [-3.0, 0.0]]))
     array([-1.,  0.])
@@ -216,7 +216,7 @@ def principal_direction(vectors: Floats) -> Floats:
 
 
 def principal_coordinates(embedding: Floats) -> tuple[Floats, Floats]:
-    """Each feature's coordinate on its first principal direction, centred, and the share of the variance it carries.
+    """Each feature's coordinate on its first principal direction, centred, and its share of the variance.
 
     **Shape.** (q, G, d) → (q, G), (q,).
     """

@@ -14,7 +14,7 @@ _Y = "%{y:.4f}<extra></extra>"
 
 
 def _level_axis(title: str, ticks: Sequence[str]) -> Layout:
-    """The levels 0 to 1; on narrow screens every other tick is left out."""
+    """Levels from 0 to 1; narrow screens show every other tick."""
     return {
         "title": {"text": title},
         "hoverformat": ".1%",
@@ -58,9 +58,8 @@ def _response(learned: Learned, seen: np.ndarray) -> Figure:
         "Response to one feature",
         views,
         alt="Predicted probability as one feature moves through its distribution; the table has its range.",
-        caption="What the model predicts as this feature moves from its smallest to its largest value, with the other "
-        "numbers at their medians and every category unknown. Features that move the prediction most come first."
-        + said,
+        caption="The prediction as this feature moves from its smallest to its largest value, with the other numbers "
+        "at their medians and every category unknown. Features that change the prediction most come first." + said,
         choice="Feature",
         table=Table(
             ("feature", "lowest", "at the median", "highest", "if missing"),
@@ -74,7 +73,7 @@ def _response(learned: Learned, seen: np.ndarray) -> Figure:
 
 
 def _axis_of(values: np.ndarray) -> Layout:
-    """Quantiles below the axis, with the value that each of them is."""
+    """An axis of quantiles with their values."""
     ticks = [f"{100 * LEVELS[i]:.0f}\u00a0%<br>{measured(values[i])}" for i in _TICKS]
     return _level_axis("quantile, value", ticks)
 
@@ -94,9 +93,9 @@ def _overview(learned: Learned, seen: np.ndarray) -> Figure:
         [View("first principal direction", *directions), View("length of the embedding", *norms)],
         alt="Heat map of each feature's embedding along its distribution, on its first principal direction.",
         caption="Each line is one feature from its smallest to its largest value. The colour is the embedding’s "
-        "coordinate on the direction in which that feature’s embedding varies most: equal colours are alike to the "
-        "model, and a line without colour is a feature it hardly uses. The strongest colours also stand for larger "
-        f"values.{said}",
+        "coordinate on the direction in which that feature’s embedding varies most: values of equal colour are alike "
+        "to the model, and a line without colour is a feature it hardly uses. The strongest colours also stand for "
+        f"larger values.{said}",
         height=map_height(len(names)),
         table=Table(
             ("feature", "range on the first direction", "variance it carries", "mean length"),
@@ -117,7 +116,7 @@ def _embedding(learned: Learned, seen: np.ndarray) -> Figure:
         order = np.argsort(-principal_direction(vectors), kind="stable")
         centred = vectors - vectors.mean(axis=0)
         names, axis = [str(component) for component in order], _axis_of(learned.values[feature])
-        data, layout = heat_map(names, LEVELS, centred.T[order], "less mean", axis, scale="diverging")
+        data, layout = heat_map(names, LEVELS, centred.T[order], "minus mean", axis, scale="diverging")
         data[0]["hovertemplate"] = "component %{y}, %{x:.1%}<br>%{z:.4f}<extra></extra>"
         layout["yaxis"]["title"] = {"text": "component"}
         views.append(View(learned.names[feature], data, layout))
@@ -126,7 +125,7 @@ def _embedding(learned: Learned, seen: np.ndarray) -> Figure:
         "Embedding of one feature",
         views,
         alt="Heat map of the components of one feature's embedding along its distribution.",
-        caption="The components of the embedding, each less its mean, ordered by their share in the first principal "
+        caption="The components of the embedding, each minus its mean, ordered by their share in the first principal "
         "direction. A step in colour is a value at which the encoding changes." + said,
         choice="Feature",
         height=map_height(learned.embedding.shape[-1], 16),
@@ -151,14 +150,14 @@ def modulation_figure(modulation: Modulation, learned: Learned) -> Figure | None
         "Modulation by context",
         views,
         alt="Heat map of how context shifts one feature's encoding, by context and quantile.",
-        caption="How far each context moves the embedding along the feature’s first principal direction, against the "
-        "mean of these contexts: one category is changed at a time, the others are at their mean. The model knows "
-        f"categories by number only. Features that context reaches most come first.{said}",
+        caption="How far each context moves the embedding along the feature’s first principal direction, relative to "
+        "the mean of these contexts: one category is changed at a time, the others are at their mean. The model knows "
+        f"categories by number only. Features that context affects most come first.{said}",
         choice="Feature",
         height=map_height(len(modulation.labels)),
         table=Table(
-            ("feature", "reach of context"),
+            ("feature", "effect of context"),
             [(learned.names[i], percent(modulation.reach[i])) for i in order],
-            caption="Mean length of what context changes over the mean length of the embedding",
+            caption="Mean length of the change by context over the mean length of the embedding",
         ),
     )

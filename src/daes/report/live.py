@@ -1,7 +1,7 @@
-"""Pages that follow a server or a run: HTML without data, and the data as the page draws it.
+"""Live pages of a server or a run: HTML without data, and views with the data.
 
-A view is plain values: `title`, `lead`, `facts` (pairs of texts) and `sections`, each with an `id`, a `title`, `notes`,
-`charts` and `tables`. live.js draws any view, so that a server and a run look alike.
+A view consists of plain values: `title`, `lead`, `facts` (pairs of texts) and `sections`, each with an `id`, a `title`,
+`notes`, `charts` and `tables`. live.js draws any view, so a server and a run look alike.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,26 +13,23 @@ from daes.report.rendering import environment
 from daes.stream.schema import Schema
 
 SECONDS = 2
-"""How often a page asks for new numbers."""
+"""Time between two requests of a page for new numbers."""
 
 _LEAST_WEIGHT = 10
-_ADDRESSES = (
-    (
-        "POST /predict",
-        'scores of rows: {"rows": [{…}]}, or an Arrow IPC stream; at most 200 characters of "id" name it',
-    ),
-    ("POST /labels", 'what was clicked: {"id": "…", "labels": [1, 0, null]}, one label a row; null is not known'),
-    ("GET /drift", "the last rows against the rows of training: PSI, KS, missing values, unseen ids, alarms"),
-    ("GET /readyz", "which model is live, and which was refused and why; 503 while there is none"),
-    ("GET /healthz", "whether the process answers"),
-    ("GET /metrics", "everything that is counted, for Prometheus"),
-    ("GET /status", "what the live page shows, as JSON"),
-    ("GET /openapi.json", "the description of all of it"),
-)
+_ADDRESSES = {
+    "POST /predict": 'scores of rows: {"rows": [{…}]}, or an Arrow IPC stream; "id" may have up to 200 characters',
+    "POST /labels": 'what was clicked: {"id": "…", "labels": [1, 0, null]}, one label per row; null if it is not known',
+    "GET /drift": "recent rows compared with the rows of training: PSI, KS, missing values, unseen ids, alarms",
+    "GET /readyz": "which model is live, and which was refused and why; 503 while there is none",
+    "GET /healthz": "whether the process answers",
+    "GET /metrics": "all counters, for Prometheus",
+    "GET /status": "the content of the live page, as JSON",
+    "GET /openapi.json": "the description of this interface",
+}
 
 
 def live_page(name: str, *, links: Sequence[str] = ()) -> str:
-    """The page of a server or a run; it asks `view`, beside it, for what to show."""
+    """The page of a server or a run; it requests its data from the relative address `view`."""
     template = environment().get_template("live.html")
     html: str = template.render(title=name, lead="", version=daes.__version__, seconds=SECONDS, links=links)
     return html
@@ -46,7 +43,7 @@ def docs_page(schema: Schema) -> str:
 
 
 def serving_view(name: str, status: Mapping[str, Any]) -> dict[str, Any]:
-    """What /status of a server says, as the page draws it."""
+    """The view of a server, from its /status."""
     traffic, drift, model = status["traffic"], status["drift"], status["model"]
     latency = traffic["latency"]
     failed = sum(number for code, number in traffic["by_status"].items() if int(code) >= 500)
@@ -77,51 +74,54 @@ def _traffic(traffic: Mapping[str, Any]) -> dict[str, Any]:
     x = list(range(-len(series["rows"]), 0))
     requests = [("all", series["requests"]), ("failed", series["errors"])]
     latency = [(name, series[name]) for name in ("p50", "p99")]
-    said = "From a request to its answer within the server; bins are a quarter wide."
+    said = "From a request to its answer within the server; accurate to within 25 %."
     past = "The last five minutes, in seconds before now."
     charts = [
-        line_chart("requests", "Requests a second", x, requests, zero=True, caption=past),
-        line_chart("latency", "Latency", x, latency, unit="s", zero=True, caption=said),
+        chart("requests", "Requests a second", x, requests, zero=True, caption=past),
+        chart("latency", "Latency", x, latency, unit="s", zero=True, caption=said),
     ]
     return {"id": "traffic", "title": "Traffic", "charts": charts}
 
 
-def line_chart(
+def chart(
     name: str,
     title: str,
     x: Sequence[float],
     series: Sequence[tuple[str, Sequence[float | None]]],
     *,
+    kind: str = "line",
+    caption: str = "",
+    x_unit: str = "",
     unit: str = "",
     zero: bool = False,
-    caption: str = "",
 ) -> dict[str, Any]:
-    """Lines over one axis; `zero` has the axis start there."""
+    """A chart of series (label, values) over x.
+
+    Args:
+        name: id of the chart.
+        title: its heading.
+        x: positions of the values; for bars, the edges of the bins.
+        series: labels and values.
+        kind: "line", "bars", or "match" (dots that should lie on the diagonal).
+        caption: text below the chart.
+        x_unit, unit: of the axes: "%", "s" or none.
+        zero: whether the y-axis starts at 0.
+    """
     drawn = [{"name": label, "values": list(values)} for label, values in series]
-    common = {"kind": "line", "x_unit": "", "unit": unit, "zero": zero}
-    return {"id": name, "title": title, "caption": caption, "x": list(x), "series": drawn, **common}
+    about = {"id": name, "title": title, "caption": caption, "kind": kind}
+    return {**about, "x": list(x), "x_unit": x_unit, "unit": unit, "zero": zero, "series": drawn}
 
 
 def _scores(traffic: Mapping[str, Any]) -> dict[str, Any]:
     scores, labels = traffic["scores"], traffic["labels"]
-    charts = [
-        {
-            "id": "scores",
-            "title": "Scores",
-            "caption": "" if scores["mean"] is None else f"The last rows; their mean is {percent(scores['mean'])}.",
-            "kind": "bars",
-            "x": scores["edges"],
-            "x_unit": "%",
-            "unit": "",
-            "zero": True,
-            "series": [{"name": "rows", "values": scores["counts"]}],
-        }
-    ]
+    caption = "" if scores["mean"] is None else f"The last rows; their mean is {percent(scores['mean'])}."
+    counts = [("rows", scores["counts"])]
+    charts = [chart("scores", "Scores", scores["edges"], counts, kind="bars", caption=caption, x_unit="%", zero=True)]
     metrics = labels["metrics"]
     said = "No labels have come back: POST /labels says what was clicked."
     if metrics:
         said = (
-            f"Of {count(metrics['rows'])} rows the label came back: AUC {fixed(metrics['auc'])}, LogLoss "
+            f"Labels of {count(metrics['rows'])} rows came back: AUC {fixed(metrics['auc'])}, LogLoss "
             f"{fixed(metrics['logloss'])}, calibration {fixed(metrics['calibration'])} (1 is calibrated)."
         )
         charts.append(reliability_chart(labels["reliability"]))
@@ -129,19 +129,12 @@ def _scores(traffic: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def reliability_chart(reliability: Mapping[str, Any]) -> dict[str, Any]:
-    """What was clicked against what was predicted."""
-    filled = [place for place, weight in enumerate(reliability["weight"]) if (weight or 0) >= _LEAST_WEIGHT]
-    return {
-        "id": "reliability",
-        "title": "Clicked against predicted",
-        "caption": "Rows grouped by prediction, groups of ten or more; on the line, as many click as predicted.",
-        "kind": "match",
-        "x": [reliability["mean_prediction"][place] for place in filled],
-        "x_unit": "%",
-        "unit": "%",
-        "zero": True,
-        "series": [{"name": "clicked", "values": [reliability["mean_label"][place] for place in filled]}],
-    }
+    """The click rate against the prediction."""
+    filled = [i for i, weight in enumerate(reliability["weight"]) if (weight or 0) >= _LEAST_WEIGHT]
+    predicted, clicked = ([reliability[name][i] for i in filled] for name in ("mean_prediction", "mean_label"))
+    caption = "Rows grouped by prediction, groups of ten or more; on the line, as many click as predicted."
+    options: dict[str, Any] = {"kind": "match", "caption": caption, "x_unit": "%", "unit": "%", "zero": True}
+    return chart("reliability", "Clicked against predicted", predicted, [("clicked", clicked)], **options)
 
 
 def _drift(drift: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,9 +142,9 @@ def _drift(drift: Mapping[str, Any]) -> dict[str, Any]:
     if not rows:
         return {"id": "drift", "title": "Drift", "notes": [note("No rows to compare yet.")]}
     alarms = drift["alarms"]
-    notes = [note(f"The last {count(rows)} rows against those that the model learned from.")]
+    notes = [note(f"The last {count(rows)} rows compared with those of training.")]
     if alarms:
-        notes.append(note(f"Traffic is not what was learned: {listed(alarms)}.", alarm=True))
+        notes.append(note(f"Traffic differs from training: {listed(alarms)}.", alarm=True))
     missing = ("missing", "missing_learned")
     numbers = [
         [name, *(fixed(of[key], 3) for key in ("psi", "psi_by_chance", "ks")), *(percent(of[key]) for key in missing)]
@@ -169,7 +162,7 @@ def _drift(drift: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], alarms: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """A table, none without rows; a row whose name an alarm begins with stands out."""
+    """A table, or none without rows; a row is marked if an alarm begins with its name."""
     marked = [{"cells": row, "alarm": any(alarm.startswith(f"{row[0]}: ") for alarm in alarms)} for row in rows]
     return [{"columns": columns, "rows": marked}] if rows else []
 
@@ -178,12 +171,11 @@ def _model(status: Mapping[str, Any]) -> dict[str, Any]:
     model, refused = status["model"], status["refused"]
     notes = []
     if model is not None:
-        notes.append(
-            note(
-                f"{model['version']}, written {model['written']}. Models that went live: {count(status['changes'])}; "
-                f"refused: {count(status['refusals'])}. The server is up for {duration(status['traffic']['uptime'])}."
-            )
+        text = (
+            f"{model['version']}, written {model['written']}. Models that went live: {count(status['changes'])}; "
+            f"refused: {count(status['refusals'])}. The server has been up for {duration(status['traffic']['uptime'])}."
         )
+        notes.append(note(text))
     if refused is not None:
         notes.append(note(f"{refused['version']} was refused: {refused['reason']}", alarm=True))
     return {"id": "model", "title": "Model", "notes": notes}

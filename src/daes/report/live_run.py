@@ -1,23 +1,24 @@
-"""A run in progress as a view of the live page (`daes.report.live`), from the files of its folder."""
+"""The view of a run for the live page (`daes.report.live`), from the files of its folder."""
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from daes.formatting import compact, count, duration, fixed, percent
-from daes.report.live import line_chart, note, reliability_chart, table
+from daes.report.live import chart, note, reliability_chart, table
 from daes.storage.run_folder import RunFolder
 
 _SILENT = 60.0
-"""Seconds without news after which a run may have ended."""
+"""Seconds without an update after which a run may have ended."""
 
 
 def training_view(folder: str | Path) -> dict[str, Any]:
-    """What is known of a run, while it trains and afterwards.
+    """The view of a run, during training and afterwards.
 
-    A run that is to replace another is shown in its place. A folder without a run is an error; a run that has not
-    made its first record says so.
+    A run that is going to replace another is shown instead of it. A folder without a run is an error; a run without a
+    record says so.
     """
     run = RunFolder(folder)
     if run.replacement.is_run:
@@ -36,9 +37,8 @@ def training_view(folder: str | Path) -> dict[str, Any]:
     metrics, history, monitor = found["metrics"], found["history"], found["monitor"]
     speed = found["rows"] / found["seconds"] if found["seconds"] else None
     total = config["data"].get("rows")
-    done = count(found["rows"]) if not total else f"{count(found['rows'])} of {count(total)}"
     view["facts"] = [
-        ("rows", done),
+        ("rows", count(found["rows"]) + (f" of {count(total)}" if total else "")),
         ("rows/s", compact(speed)),
         ("training", duration(found["seconds"])),
         ("AUC, last rows", fixed(metrics.get("window_auc"))),
@@ -47,38 +47,31 @@ def training_view(folder: str | Path) -> dict[str, Any]:
         ("calibration", fixed(metrics.get("window_calibration"), 3)),
         ("segments", count(len(monitor.get("rows", [])))),
     ]
-    view["sections"] = [_metrics(history), _stream(monitor), _calibration(found["reliability"]), _drift(monitor)]
+    calibration = {"id": "calibration", "title": "Calibration", "charts": [reliability_chart(found["reliability"])]}
+    view["sections"] = [_metrics(history), _stream(monitor), calibration, _drift(monitor)]
     return view
 
 
 def _read(run: RunFolder) -> tuple[dict[str, Any] | None, str]:
-    """What is known of the run, and what it is doing."""
-    try:
+    """The records of the run, and its state."""
+    with suppress(FileNotFoundError):
         found = run.read("progress")
-    except FileNotFoundError:
-        pass
-    else:
         silent = time.time() - found["time"]
-        state = f"nothing new for {duration(silent)}: it may have ended" if silent > _SILENT else "training"
-        return found, state
-    try:
-        metrics, history, monitor = (run.read(name) for name in ("metrics", "history", "monitor"))
-    except FileNotFoundError:
-        return None, "nothing is recorded yet"
-    kept = {name: metrics[name] for name in ("rows", "seconds", "metrics", "reliability")}
-    return {**kept, "history": history, "monitor": monitor}, "finished"
+        return found, f"nothing new for {duration(silent)}: it may have ended" if silent > _SILENT else "training"
+    with suppress(FileNotFoundError):
+        return {**run.read("metrics"), "history": run.read("history"), "monitor": run.read("monitor")}, "finished"
+    return None, "nothing is recorded yet"
 
 
 def _metrics(history: Mapping[str, Any]) -> dict[str, Any]:
     rows = history.get("rows", [])
 
-    def chart(name: str, title: str, caption: str) -> dict[str, Any]:
-        series = [("last rows", f"window_{name}"), ("all rows", name)]
-        return line_chart(name, title, rows, [(label, history.get(key, [])) for label, key in series], caption=caption)
+    def along(name: str) -> list[tuple[str, Sequence[float | None]]]:
+        return [("last rows", history.get(f"window_{name}", [])), ("all rows", history.get(name, []))]
 
     charts = [
-        chart("auc", "AUC", "Every row is scored before it is learned from."),
-        chart("logloss", "LogLoss", "Lower is better."),
+        chart("auc", "AUC", rows, along("auc"), caption="Every row is scored before it is learned from."),
+        chart("logloss", "LogLoss", rows, along("logloss"), caption="Lower is better."),
     ]
     return {"id": "metrics", "title": "Predictions", "charts": charts}
 
@@ -87,14 +80,10 @@ def _stream(monitor: Mapping[str, Any]) -> dict[str, Any]:
     rows = monitor.get("rows", [])
     clicks = [("clicked", monitor.get("click_rate", [])), ("predicted", monitor.get("mean_prediction", []))]
     charts = [
-        line_chart("clicks", "Click rate", rows, clicks, unit="%", zero=True),
-        line_chart("speed", "Rows a second", rows, [("rows", monitor.get("rows_per_second", []))], zero=True),
+        chart("clicks", "Click rate", rows, clicks, unit="%", zero=True),
+        chart("speed", "Rows a second", rows, [("rows", monitor.get("rows_per_second", []))], zero=True),
     ]
     return {"id": "stream", "title": "The stream", "charts": charts}
-
-
-def _calibration(reliability: Mapping[str, Any]) -> dict[str, Any]:
-    return {"id": "calibration", "title": "Calibration", "charts": [reliability_chart(reliability)]}
 
 
 def _drift(monitor: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,10 +101,10 @@ def _drift(monitor: Mapping[str, Any]) -> dict[str, Any]:
         *table(["number", "PSI", "by chance", "KS", "missing"], numbers),
         *table(["category", "distinct ids", "missing"], categories),
     ]
-    said = f"The last segment against the first {count(monitor.get('reference_rows'))} rows."
+    said = f"The last segment compared with the first {count(monitor.get('reference_rows'))} rows."
     return {"id": "drift", "title": "Drift", "notes": [note(said)], "tables": tables}
 
 
 def _last(values: Sequence[float | None] | None) -> float | None:
-    """The newest value that is known."""
+    """The latest known value."""
     return next((value for value in reversed(values or ()) if value is not None), None)

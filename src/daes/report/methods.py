@@ -1,4 +1,4 @@
-"""Methods, backbones and measures, named and explained."""
+"""Explanations of methods, backbones and measures."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -16,9 +16,9 @@ MEASURES = (
     ("AUC", "How often a click has a higher score than a row without a click; 0.5 is guessing, 1 is perfect."),
     ("LogLoss", "The mean of −log of the probability given to what happened, in nats; lower is better."),
     ("Normalised entropy", "LogLoss over that of always predicting the click rate; above 1 is worse than no model."),
-    ("Calibration", "Mean prediction over mean label; 1.1 promises 10 % too many clicks."),
+    ("Calibration", "Mean prediction over mean label; at 1.1 the model predicts 10 % too many clicks."),
     ("ECE", "Expected calibration error: how far click rates are from predictions, bin by bin, on average."),
-    ("Importance", "By how much LogLoss rises when a column’s values are permuted among the last rows."),
+    ("Importance", "The rise of LogLoss when a column’s values are permuted among the last rows."),
     ("Evidence", "How far past clicks move the log odds, column by column: the root mean square over the rows."),
     (
         "PSI",
@@ -32,13 +32,13 @@ MEASURES = (
 def run_methods(run: RunRecord) -> list[Block]:
     """The method and the backbone of a run, and every measure of the page."""
     model = run.config.get("model", {})
-    names: list[tuple[str, Any]] = []
+    entries: dict[str, Any] = {}
     if run.schema.get("numerical") and model.get("embedding") in METHODS:
-        names.append(("How numbers become vectors", METHODS[model["embedding"]]))
+        entries["How numbers become vectors"] = METHODS[model["embedding"]]
     if model.get("backbone") in BACKBONES:
-        names.append(("How vectors interact", BACKBONES[model["backbone"]]))
+        entries["How vectors interact"] = BACKBONES[model["backbone"]]
     blocks: list[Block] = []
-    for what, entry in names:
+    for what, entry in entries.items():
         published = f" {entry.reference}" if entry.reference else ""
         blocks += [
             Heading(f"{what}: {entry.title} ({entry.name})"),
@@ -48,15 +48,15 @@ def run_methods(run: RunRecord) -> list[Block]:
         blocks += [
             Heading("Evidence"),
             Paragraph(
-                "What past clicks say of each value, counted and not learned, is a further input: log odds of a click "
-                "against the click rate so far, and how often a category was seen."
+                "Counts of past clicks for each value are a further input: the log odds of a click against the click "
+                "rate so far, and how often a category was seen. They are counted, not learned."
             ),
         ]
-    return [*blocks, Heading("Measures"), Table(("measure", "what it says"), MEASURES, left=frozenset({0, 1}))]
+    return [*blocks, Heading("Measures"), Table(("measure", "meaning"), MEASURES, left=frozenset({0, 1}))]
 
 
 def compared_methods(methods: Iterable[str], backbones: Iterable[str]) -> list[Block]:
-    """The methods and the backbones of a comparison in a table."""
+    """A table of the methods and backbones of a comparison."""
     rows: list[Sequence[str]] = []
     used = list(dict.fromkeys(methods))
     for registry, names in ((METHODS, used), (RIVALS, used), (BACKBONES, dict.fromkeys(backbones))):

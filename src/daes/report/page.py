@@ -14,10 +14,10 @@ from daes.storage.durable import write_text
 
 
 def write_report(folder: str | Path) -> Path:
-    """Write the page of what `daes train` or `daes compare` left in a folder, and return where it is.
+    """Write the page of a folder of `daes train` or `daes compare`, and return its path.
 
-    The page says what the folder lacks (no monitor, no knots, no numerical columns, no model). A folder without
-    a run or a comparison is an error.
+    The page says what the folder lacks (no monitor, no knots, no numerical columns, no model). A folder without a run
+    or a comparison is an error.
     """
     folder = Path(folder)
     path = folder / "report.html"
@@ -31,7 +31,7 @@ def write_report(folder: str | Path) -> Path:
 
 
 def write_comparisons(path: str | Path, title: str, lead: str, comparisons: Sequence[Compared]) -> Path:
-    """Write one page of comparisons, one after the other."""
+    """Write one page with several comparisons."""
     path = Path(path)
     groups = ["" if len(comparisons) == 1 else compared.name for compared in comparisons]
     pairs = list(zip(comparisons, groups, strict=True))
@@ -44,12 +44,12 @@ def write_comparisons(path: str | Path, title: str, lead: str, comparisons: Sequ
 def compared_in(
     compare_dir: str | Path, *, run_dir: str | Path | None = None, ceiling: Mapping[str, float] | None = None
 ) -> Compared:
-    """What a folder of `daes compare` holds, with what belongs to it.
+    """The comparison in a folder of `daes compare`, with further information.
 
     Args:
         compare_dir: the folder.
         run_dir: a run on the same stream, whose drift, knots and learned encodings the page also shows.
-        ceiling: what the true probabilities score, by measure (`auc`, `logloss`, `half_auc`, `half_logloss`).
+        ceiling: the scores of the true probabilities, by measure (`auc`, `logloss`, `half_auc`, `half_logloss`).
     """
     table = read_comparison(Path(compare_dir))
     return Compared(table, dict(ceiling or {}), None if run_dir is None else Path(run_dir))

@@ -1,4 +1,4 @@
-"""How well a run predicts: scores along the stream, calibration, speed."""
+"""Figures of a run's performance: scores along the stream, calibration, speed."""
 
 from collections.abc import Sequence
 
@@ -17,11 +17,12 @@ _Y = "%{y:.4f}<extra></extra>"
 def score_figures(run: RunRecord) -> list[Figure]:
     """AUC and LogLoss along the stream, over the window and since its start."""
     found = []
+    window = f"last {compact(run.window)} rows" if run.window else "window"
     for metric, title in _SCORES.items():
         rows, recent, life = (_column(run, name) for name in ("rows", f"window_{metric}", metric))
         series = [
-            Line("window", _window(run), rows, recent, "c1", mode=_mode(rows)),
-            Line("life", "since the start", rows, life, "c7", dash="dash", mode=_mode(rows)),
+            Line("window", window, rows, recent, "c1"),
+            Line("life", "since the start", rows, life, "c7", dash="dash"),
         ]
         if metric == "logloss":
             series.append(Line("rate", "click rate alone", rows, _entropy(run), "c5", width=1.2, dash="dot"))
@@ -32,12 +33,15 @@ def score_figures(run: RunRecord) -> list[Figure]:
             Figure(
                 f"stream-{metric}",
                 title,
-                [View("", *lines(series, y_title="", height=300, settle=_SETTLE))],
+                [View("", *lines(series, height=300, settle=_SETTLE))],
                 alt=f"{title} along the stream: {_ends(series)}.",
                 keys=series,
                 labelled=True,
                 caption=_CAPTIONS[metric],
-                table=_history_table(run, metric, title),
+                table=Table(
+                    ("rows", f"{title}, {window}", f"{title} since the start"),
+                    [(count(rows[i]), fixed(recent[i]), fixed(life[i])) for i in thinned(len(rows), 20)],
+                ),
             )
         )
     return found
@@ -49,21 +53,13 @@ _CAPTIONS = {
 }
 
 
-def _window(run: RunRecord) -> str:
-    return f"last {compact(run.window)} rows" if run.window else "window"
-
-
-def _mode(rows: Floats) -> str:
-    return "lines" if len(rows) > 1 else "markers"
-
-
 def _column(run: RunRecord, name: str) -> Floats:
     length = len(run.history["rows"]) if "rows" in run.history else 0
     return run.history.get(name, np.full(length, np.nan))
 
 
 def _entropy(run: RunRecord) -> Floats:
-    """What always predicting the mean label so far scores: LogLoss over normalised entropy."""
+    """The LogLoss of always predicting the mean label so far: LogLoss over normalised entropy."""
     loss, part = _column(run, "logloss"), _column(run, "normalized_entropy")
     entropy = np.full(loss.shape, np.nan)
     np.divide(loss, part, out=entropy, where=np.isfinite(part) & (part > 0))
@@ -75,28 +71,19 @@ def _ends(series: Sequence[Line]) -> str:
     return ", ".join(f"{label} ends at {fixed(float(values[-1]))}" for label, values in last if values)
 
 
-def _history_table(run: RunRecord, metric: str, title: str) -> Table:
-    rows, recent, life = (_column(run, name) for name in ("rows", f"window_{metric}", metric))
-    picked = thinned(len(rows), 20)
-    return Table(
-        ("rows", f"{title}, {_window(run)}", f"{title} since the start"),
-        [(count(rows[i]), fixed(recent[i]), fixed(life[i])) for i in picked],
-    )
-
-
 def thinned(length: int, most: int) -> list[int]:
     """At most `most` indices out of `length`, evenly spaced, including the first and the last.
 
     >>> thinned(5, 20), thinned(100, 4)
     ([0, 1, 2, 3, 4], [0, 33, 66, 99])
     """
-    return sorted({int(place) for place in np.linspace(0, length - 1, min(length, most)).round()}) if length else []
+    return [int(index) for index in np.linspace(0, length - 1, min(length, most)).round()]
 
 
 def calibration_figure(found: ReliabilityBins) -> Figure | None:
     """Click rate against mean prediction.
 
-    Bins with less than a thousandth of the weight are left out: their rate is noise.
+    Bins with less than a thousandth of the weight are left out, because their rate is noise.
     """
     total = float(found.weight.sum())
     kept = (found.weight >= max(total / 1000, 1)) & np.isfinite(found.prediction) & np.isfinite(found.label)
@@ -126,8 +113,8 @@ def calibration_figure(found: ReliabilityBins) -> Figure | None:
         "Reliability",
         [View("", data, layout)],
         alt="Reliability diagram: the rate of clicks against the mean prediction, by bins of the prediction.",
-        caption="On the dotted line, as many clicked as was predicted; below it, fewer. All rows count, including "
-        "the first ones, when the model was untrained; bins with less than a thousandth of the rows are left out.",
+        caption="On the dotted line, as many clicked as predicted; below it, fewer. All rows count, including the "
+        "first ones, when the model was untrained; bins with less than a thousandth of the rows are left out.",
         height=380,
         table=Table(
             ("predicted", "clicked", "share", "rows"),
@@ -143,13 +130,13 @@ def throughput_figure(run: RunRecord) -> Figure | None:
         return None
     line = Line("speed", "rows per second", rows, speed, "c1", hover="%{y:,.0f} rows per second<extra></extra>")
     frame = [0.0, 1.1 * float(np.nanmax(speed))]
-    view = lines([line], y_title="", height=220, y_axis={"range": frame, "tickformat": "~s"}, end_labels=False)
+    view = lines([line], height=220, y_axis={"range": frame, "tickformat": "~s"}, end_labels=False)
     return Figure(
         "throughput-lines",
         "Rows per second",
         [View("", *view)],
         alt=f"Rows per second along the stream, {compact(float(np.nanmedian(speed)))} in the median.",
-        caption="Reading, scoring and training together; other work of the machine shows as well.",
+        caption="Reading, scoring and training together; other load on the machine also has an effect.",
         height=220,
         table=Table(("rows", "rows per second"), [(count(rows[i]), count(speed[i])) for i in thinned(len(rows), 20)]),
     )
@@ -167,7 +154,7 @@ def rate_figure(run: RunRecord) -> Figure | None:
     return Figure(
         "rate-lines",
         "Predicted and clicked along the stream",
-        [View("", *lines(series, y_title="", height=380, settle=_SETTLE))],
+        [View("", *lines(series, height=380, settle=_SETTLE))],
         alt=f"Mean prediction and rate of clicks along the stream: {_ends(series)}.",
         caption="Mean prediction and rate of clicks of each segment of the stream.",
         height=380,

@@ -1,4 +1,4 @@
-"""From a page to one HTML file with everything in it."""
+"""Renders a page as a single HTML file that contains everything."""
 
 import base64
 import gzip
@@ -13,7 +13,7 @@ from daes.extras import require
 from daes.formatting import count, fixed, percent
 from daes.report.content import Page
 
-# A NUL or another control character is not a character of HTML.
+# Control characters such as NUL are not allowed in HTML.
 _CONTROL = dict.fromkeys({*range(32)} - {ord("\t"), ord("\n")}, "\ufffd")
 
 
@@ -24,19 +24,19 @@ def render(page: Page) -> str:
 
 
 def plotly_code() -> bytes:
-    """The library that draws the plots, as JavaScript."""
+    """The JavaScript library that draws the plots."""
     return files("daes.report").joinpath("vendor", "plotly-cartesian.min.js").read_bytes()
 
 
 @cache
 def plotly() -> str:
-    """The library compressed, as base64: page.js unpacks it."""
+    """The compressed library in base64; page.js unpacks it."""
     return base64.b64encode(gzip.compress(plotly_code(), mtime=0)).decode()
 
 
 @cache
 def environment() -> Any:
-    """The templates, in which everything that comes from data is escaped."""
+    """The templates; everything that comes from data is escaped."""
     jinja2 = require("jinja2")
     found = jinja2.Environment(
         loader=jinja2.PackageLoader("daes.report"),

@@ -1,4 +1,4 @@
-"""A run as its folder describes it, in arrays; what the folder lacks is None or empty. See docs/run-folder.md."""
+"""The record of a run from its folder, as arrays; what the folder lacks is None or empty. See docs/run-folder.md."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,8 +31,8 @@ class ReliabilityBins:
 class DriftSeries:
     """The drift of segments of the stream against its first `reference_rows` rows.
 
-    **Shape.** `rows` (S,), the ends of the segments; the others (S, q). `…_by_chance` is what a feature without drift
-    shows on average.
+    **Shape.** `rows` (S,), the ends of the segments; the others (S, q). `…_by_chance` is the expected value for a
+    feature without drift.
     """
 
     names: tuple[str, ...]
@@ -59,9 +59,9 @@ class RunRecord:
     """One pass of one model over a stream.
 
     `history` has one array per column (`rows`, `seconds`, `auc`, `window_auc`, …); `undefined` says why a metric is
-    NaN; `missing` is by column; `segment_rows` are the ends of the segments that `missing`, `speed`, `click_rate` and
-    `mean_prediction` are about; `distinct` is by categorical column, up to each segment; `importance` is what
-    importance.json holds.
+    NaN; `segment_rows` are the ends of the segments of `missing` (by column), `distinct` (by categorical column, up to
+    each segment), `speed`, `click_rate` and `mean_prediction`; `importance` is the content of importance.json;
+    `bad_rows` is the number of skipped rows and a description of the first ones.
     """
 
     title: str
@@ -89,12 +89,11 @@ class RunRecord:
     quantiles: KnotPaths | None = None
     bad_batches: tuple[tuple[int, str], ...] = ()
     bad_rows: tuple[int, tuple[str, ...]] = (0, ())
-    """How many rows were left out, and the first of them in words."""
     notes: tuple[str, ...] = ()
 
 
 def read_run(folder: Path) -> RunRecord:
-    """The record of a run's folder; `config` and `metrics` must be there, the others may be missing."""
+    """The record of a run's folder; `config` and `metrics` must exist, other files may be missing."""
     files = RunFolder(folder)
     config, results = files.read_config(), files.read("metrics")
     monitor = without_short_end(_optional(files, "monitor"))
@@ -145,7 +144,7 @@ def _optional(files: RunFolder, name: str) -> dict[str, Any]:
 
 
 def without_short_end(monitor: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A monitor.json without its last segment where that is short: what it shows would be chance.
+    """A monitor.json without its last segment if that is short, hence mostly noise.
 
     >>> without_short_end({"rows": [100, 200, 210], "click_rate": [0.1, 0.2, 0.9], "missing": {"a": [0, 0, 1]}})
     {'rows': [100, 200], 'click_rate': [0.1, 0.2], 'missing': {'a': [0, 0]}}
@@ -159,7 +158,7 @@ def without_short_end(monitor: Mapping[str, Any]) -> Mapping[str, Any]:
             return {name: cut(value) for name, value in part.items()}
         return part[:-1] if isinstance(part, list) and len(part) == len(rows) else part
 
-    other = ("knots", "quantiles")  # have rows of their own
+    other = ("knots", "quantiles")  # these have their own rows
     return {name: part if name in other else cut(part) for name, part in monitor.items()}
 
 
@@ -175,17 +174,17 @@ def _lead(config: Mapping[str, Any], results: Mapping[str, Any]) -> str:
 
 
 def floats(values: Sequence[Any]) -> Floats:
-    """Numbers from JSON, in which null is NaN."""
+    """Numbers from JSON, where null is NaN."""
     return np.array(values, dtype=np.float64)
 
 
 def number(value: Any) -> float:
-    """A number from JSON, in which null is NaN."""
+    """A number from JSON, where null is NaN."""
     return float("nan") if value is None else float(value)
 
 
 def read_reliability(results: Mapping[str, Any]) -> ReliabilityBins | None:
-    """The bins of predictions of a metrics.json."""
+    """The bins of predictions in a metrics.json."""
     found = results.get("reliability")
     if not found:
         return None
@@ -193,7 +192,7 @@ def read_reliability(results: Mapping[str, Any]) -> ReliabilityBins | None:
 
 
 def read_drift(monitor: Mapping[str, Any]) -> DriftSeries | None:
-    """PSI and KS of a monitor.json; None where there is no numerical feature or no segment."""
+    """PSI and KS of a monitor.json; None if there is no numerical feature or no segment."""
     features, rows = monitor.get("features", {}), floats(monitor.get("rows", []))
     if not features or not len(rows):
         return None
@@ -207,12 +206,18 @@ def read_drift(monitor: Mapping[str, Any]) -> DriftSeries | None:
 
 def highest(values: Floats) -> Floats:
     """The highest value of each column, (S, q) → (q,); NaN where there is none."""
-    found = np.where(np.isfinite(values), values, -np.inf).max(axis=0, initial=-np.inf)
-    return np.where(np.isfinite(found), found, np.nan)
+    return np.asarray(np.fmax.reduce(values, axis=0, initial=np.nan))
+
+
+def means(values: Floats) -> Floats:
+    """The mean of the finite values of each column, (S, q) → (q,); NaN where there is none."""
+    finite = np.isfinite(values)
+    number = finite.sum(axis=0)
+    return np.asarray(np.where(finite, values, 0.0).sum(axis=0) / np.where(number > 0, number, np.nan))
 
 
 def read_knots(found: Mapping[str, Any] | None) -> KnotPaths | None:
-    """The paths of knots or quantiles of a monitor.json; None for a method that has none."""
+    """The paths of knots or quantiles in a monitor.json; None for a method without them."""
     if not found or not found.get("features") or not found.get("rows"):
         return None
     values = np.stack([np.stack([floats(knots) for knots in path]) for path in found["features"].values()], axis=1)

@@ -5,7 +5,7 @@ from math import isfinite
 
 from daes.formatting import compact, count, duration, fixed
 from daes.report.categories import category_blocks, table_loads
-from daes.report.content import Block, Details, Notes, Paragraph, Ranking, Section, drawn
+from daes.report.content import Block, Details, Notes, Paragraph, Ranking, Section, drawn, settings
 from daes.report.distribution_figures import drift_figures, knot_figures, missing_figure
 from daes.report.evidence import evidence_figure
 from daes.report.features import MOST_LISTED, ColumnSummary, column_summaries
@@ -15,8 +15,7 @@ from daes.report.learned_figures import encoding_figures, modulation_figure
 from daes.report.methods import run_methods
 from daes.report.performance_figures import calibration_figure, rate_figure, score_figures, throughput_figure
 from daes.report.run_record import RunRecord
-from daes.report.settings import settings
-from daes.report.summary import promised, summary
+from daes.report.summary import predicted_clicks, summary
 from daes.table import Table
 
 _LISTED = 50
@@ -24,7 +23,7 @@ _LISTED = 50
 
 def run_sections(run: RunRecord, findings: ModelFindings) -> list[Section]:
     """All sections of a run, in order."""
-    too_short = "There are too few records to follow the speed."
+    too_short = "There are too few records to show the speed."
     columns, tables = column_summaries(run, findings.learned), table_loads(run)
     return [
         Section("summary", "In short", summary(run, columns, tables)),
@@ -42,8 +41,9 @@ def run_sections(run: RunRecord, findings: ModelFindings) -> list[Section]:
 
 def stream_sections(run: RunRecord, findings: ModelFindings, group: str = "") -> list[Section]:
     """The stream and what the method learned from it."""
+    evidence = _evidence(findings)
     return [
-        *([Section("evidence", "What past clicks say", blocks, group)] if (blocks := _evidence(findings)) else []),
+        *([Section("evidence", "What past clicks say", evidence, group)] if evidence else []),
         Section("drift", "Drift", _drift(run), group),
         Section("missing", "Missing values", _missing(run), group),
         Section("knots", "Knots", _knots(run), group),
@@ -52,16 +52,16 @@ def stream_sections(run: RunRecord, findings: ModelFindings, group: str = "") ->
 
 
 def _evidence(findings: ModelFindings) -> list[Block]:
-    curves, combined = evidence_figure(list(findings.evidence)), findings.combinations
-    found: list[Block] = [] if curves is None else drawn([curves], "")
+    curves, combined = evidence_figure(findings.evidence), findings.combinations
+    found: list[Block] = [] if curves is None else [curves]
     if combined is not None:
-        found.append(
+        found += [
             Paragraph(
-                "Of these columns the model has learned what their values say together, beyond what it makes of each: "
-                "how far its scores of such rows were off corrects the next ones, by that much (root mean square)."
-            )
-        )
-        found.append(Details(f"{len(combined.rows)} pairs and triples of columns", combined))
+                "For these columns the model also learns from values that occur together: past errors of its scores on "
+                "such rows correct the next ones, by this much (root mean square)."
+            ),
+            Details(f"{len(combined.rows)} pairs and triples of columns", combined),
+        ]
     return found
 
 
@@ -81,7 +81,7 @@ def run_facts(run: RunRecord) -> list[tuple[str, str]]:
 
 
 def notes(given: Sequence[str]) -> list[Block]:
-    """Remarks, where there are any."""
+    """Remarks, if there are any."""
     return [Notes(given)] if given else []
 
 
@@ -89,7 +89,7 @@ def _bad_rows(number: int, first: Sequence[str]) -> list[Block]:
     if not number:
         return []
     rows = "1 row was" if number == 1 else f"{count(number)} rows were"
-    return [Paragraph(f"{rows} left out; bad_rows.csv in the run's folder lists them. First:"), Notes(first)]
+    return [Paragraph(f"{rows} left out; bad_rows.csv in the run's folder lists them. The first:"), Notes(first)]
 
 
 def _features(run: RunRecord, columns: Sequence[ColumnSummary]) -> list[Block]:
@@ -98,7 +98,7 @@ def _features(run: RunRecord, columns: Sequence[ColumnSummary]) -> list[Block]:
         f"Importance is the rise of LogLoss when a column’s values are permuted among {count(rows)} of the last rows, "
         "with its standard error. "
         if rows
-        else "How important the columns are was not measured. "
+        else "The importance of the columns was not measured. "
     )
     explained = Paragraph(
         f"{measured}The curve is the prediction as a numerical column moves from its smallest to its largest value, "
@@ -115,32 +115,30 @@ def _scores(run: RunRecord) -> list[Block]:
 def _calibration(run: RunRecord) -> list[Block]:
     figure = calibration_figure(run.reliability) if run.reliability else None
     calibration = run.metrics.get("calibration", float("nan"))
-    told = f"Over all rows the model {promised(calibration)}. " if isfinite(calibration) else ""
+    told = f"Over all rows the model {predicted_clicks(calibration)}. " if isfinite(calibration) else ""
     explained = Paragraph(
         f"{told}Mean prediction over mean label is {fixed(calibration, 3)}; the expected calibration error, the mean "
         f"distance of click rates from predictions, is {fixed(run.metrics.get('ece'))}."
     )
-    return [
-        explained,
-        *drawn([figure, rate_figure(run)], "There are too few predictions to draw a diagram.", side_by_side=True),
-    ]
+    too_few = "There are too few predictions to draw a diagram."
+    return [explained, *drawn([figure, rate_figure(run)], too_few, side_by_side=True)]
 
 
 def _drift(run: RunRecord) -> list[Block]:
     if run.drift is None:
-        return [Paragraph("There is no numerical feature, or its drift was not followed.")]
-    return drawn(drift_figures(run.drift), "The stream is too short to compare its segments.")
+        return [Paragraph("There is no numerical feature, or drift was not recorded.")]
+    return [*drift_figures(run.drift)]
 
 
 def _missing(run: RunRecord) -> list[Block]:
     figure = missing_figure(run.missing, run.segment_rows)
-    return drawn([figure], "No value is missing." if run.missing else "This was not followed.")
+    return drawn([figure], "No value is missing." if run.missing else "Missing values were not recorded.")
 
 
 def _knots(run: RunRecord) -> list[Block]:
     if run.knots is None:
         return [Paragraph("This method keeps no knots.")]
-    explained = Paragraph("Quantiles of each feature as the method knew them along the stream.")
+    explained = Paragraph("Quantiles of each feature, as estimated by the method along the stream.")
     return [explained, *drawn(knot_figures(run.knots), "No feature had a value.")]
 
 
@@ -162,7 +160,7 @@ def _setup(run: RunRecord) -> list[Details]:
 def _bad_batches(given: Sequence[tuple[int, str]]) -> list[Block]:
     """Batches that were not learned from, with their first row and the reason."""
     if not given:
-        return [Paragraph("Every batch was learned from.")]
+        return [Paragraph("No batch was skipped.")]
     more = f" The first {_LISTED} are listed." if len(given) > _LISTED else ""
     skipped = f"{count(len(given))} {'batch was' if len(given) == 1 else 'batches were'} skipped.{more}"
     rows = [(count(row), reason) for row, reason in given[:_LISTED]]

@@ -1,4 +1,4 @@
-"""What a person wants to know about a run, in sentences: how good it is, what to look out for, what to do next."""
+"""A run in sentences: how good the model is, what to look out for, what to do next."""
 
 from collections.abc import Iterator, Sequence
 from math import isfinite
@@ -14,14 +14,14 @@ from daes.report.run_record import RunRecord
 from daes.training.config import suggest_batch_size
 
 FEW_STEPS = 200
-"""A model that has taken fewer steps has hardly begun to learn."""
+"""A model with fewer steps has hardly begun to learn."""
 _OFF = 0.1
 _SHIFT = 0.25
 _NAMED = 3
 
 
 def summary(run: RunRecord, columns: Sequence[ColumnSummary], tables: Sequence[TableLoad]) -> list[Block]:
-    """Findings, warnings, and commands to go on with."""
+    """Findings, warnings, and next commands."""
     found: list[Block] = [Notes(list(findings(run, columns)) or ["No row with a label was scored."])]
     warned = list(warnings(run, columns, tables))
     if warned:
@@ -30,7 +30,7 @@ def summary(run: RunRecord, columns: Sequence[ColumnSummary], tables: Sequence[T
 
 
 def findings(run: RunRecord, columns: Sequence[ColumnSummary]) -> Iterator[str]:
-    """How well the model predicts, and by what."""
+    """How well the model predicts, and from which columns."""
     windowed = run.window and run.rows and run.rows > run.window
     where = f"over the last {compact(run.window)} rows" if windowed else "over all rows"
     auc = _recent(run, "auc")
@@ -46,21 +46,21 @@ def findings(run: RunRecord, columns: Sequence[ColumnSummary]) -> Iterator[str]:
         yield f"{told}." if entropy < 1 else f"{told}: so far it is worse than no model."
     calibration = _recent(run, "calibration")
     if isfinite(calibration):
-        yield f"It {promised(calibration)}."
+        yield f"It {predicted_clicks(calibration)}."
     yield from _trend(run)
     yield from _reliance(columns)
     yield from _drift(columns)
 
 
-def promised(calibration: float) -> str:
-    """How many clicks the predictions promise, in a few words.
+def predicted_clicks(calibration: float) -> str:
+    """How many clicks the model predicts, in a few words.
 
-    >>> promised(1.53), promised(0.8), promised(1.004)
-    ('promises 53 % too many clicks', 'promises 20 % too few clicks', 'promises as many clicks as there are')
+    >>> predicted_clicks(1.53), predicted_clicks(0.8), predicted_clicks(1.004)
+    ('predicts 53 % too many clicks', 'predicts 20 % too few clicks', 'predicts as many clicks as there are')
     """
     if abs(calibration - 1) < 0.01:
-        return "promises as many clicks as there are"
-    return f"promises {percent(abs(calibration - 1), 0)} too {'many' if calibration > 1 else 'few'} clicks"
+        return "predicts as many clicks as there are"
+    return f"predicts {percent(abs(calibration - 1), 0)} too {'many' if calibration > 1 else 'few'} clicks"
 
 
 def _trend(run: RunRecord) -> Iterator[str]:
@@ -100,16 +100,16 @@ def _drift(columns: Sequence[ColumnSummary]) -> Iterator[str]:
 
 
 def warnings(run: RunRecord, columns: Sequence[ColumnSummary], tables: Sequence[TableLoad]) -> Iterator[str]:
-    """What may be wrong with the run or its data."""
+    """Possible problems of the run or its data."""
     yield from (f"{name} is not defined: {reason}." for name, reason in run.undefined.items())
     steps = _steps(run)
     if steps is not None and steps < FEW_STEPS:
-        yield f"The model has taken {counted(steps, 'step')} only: with smaller batches or more rows it learns more."
+        yield f"The model has taken only {counted(steps, 'step')}: with smaller batches or more rows it learns more."
     auc, entropy, calibration = (_recent(run, name) for name in ("auc", "normalized_entropy", "calibration"))
     if entropy >= 1:
         yield "Predictions are worse than the click rate alone: do not use them yet."
     elif abs(calibration - 1) > _OFF:
-        yield f"The model {promised(calibration)}: rank by its scores, but do not take them for probabilities."
+        yield f"The model {predicted_clicks(calibration)}: rank by its scores, but do not use them as probabilities."
     if auc > 0.98:
         yield f"An AUC of {fixed(auc)} is suspiciously high: a column may leak the label."
     if run.bad_batches:
@@ -121,11 +121,11 @@ def warnings(run: RunRecord, columns: Sequence[ColumnSummary], tables: Sequence[
     said = {
         "Without any value: {}.": [column.name for column in columns if column.missing == 1],
         "More than half of the values are missing in {}.": [c.name for c in columns if 0.5 < c.missing < 1],
-        "With one value only: {}.": [column.name for column in columns if column.distinct == 1],
-        "Most rows have a value of their own in {}: what hardly recurs cannot be learned (--exclude).": [
+        "With a single value: {}.": [column.name for column in columns if column.distinct == 1],
+        "Most rows have a value of their own in {}: values that hardly recur cannot be learned (--exclude).": [
             column.name for column in columns if column.fresh > 0.5 and not column.matters
         ],
-        "Most values share their row of the table with others in {} (--table-size).": [
+        "Most values of {} share their row of the table with others (--table-size).": [
             table.name for table in tables if table.shared > 0.5
         ],
     }
@@ -138,25 +138,22 @@ def next_commands(run: RunRecord) -> list[Block]:
         return []
     folder, data = quote(run.folder), quote(str(run.config.get("data", {}).get("what", "DATA")))
     steps = _steps(run)
-    found: list[Block] = []
+    commands: dict[str, str] = {}
     if steps is not None and steps < FEW_STEPS and run.rows:
         size = suggest_batch_size(run.rows)
         if size < run.config["training"]["batch_size"]:
             label = run.schema.get("label")
             named = f" --label {quote(label)}" if label else ""
-            command = f"daes train {data}{named} --batch-size {size} --out {quote(run.folder + '-2')}"
-            found.append(Command("Train with more steps:", command))
-    return [
-        *found,
-        Command("Score other rows:", f"daes predict {folder} rows.parquet --out scores.parquet"),
-        Command(
-            "Go on with the next rows:", f"daes train rows.parquet --from {folder} --out {quote(run.folder + '-next')}"
-        ),
-    ]
+            again = quote(f"{run.folder}-2")
+            commands["Train with more steps:"] = f"daes train {data}{named} --batch-size {size} --out {again}"
+    commands["Score other rows:"] = f"daes predict {folder} rows.parquet --out scores.parquet"
+    following = quote(f"{run.folder}-next")
+    commands["Continue with the next rows:"] = f"daes train rows.parquet --from {folder} --out {following}"
+    return [Command(*command) for command in commands.items()]
 
 
 def _recent(run: RunRecord, name: str) -> float:
-    """A metric over the window, or over all rows where there is no window."""
+    """A metric over the window, or over all rows if there is no window."""
     return run.metrics.get(f"window_{name}", run.metrics.get(name, float("nan")))
 
 
@@ -166,7 +163,7 @@ def _steps(run: RunRecord) -> int | None:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Some names as text.
+    """The first names, and how many more there are.
 
     >>> _listed(["a"]), _listed(["a", "b", "c"]), _listed(list("abcde"))
     ('a', 'a, b and c', 'a, b, c and 2 more')

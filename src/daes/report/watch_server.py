@@ -10,7 +10,7 @@ from daes.report.live_run import training_view
 
 
 def watch_server(run: str | Path, port: int) -> ThreadingHTTPServer:
-    """A server of the page at `/`, on 127.0.0.1; port 0 takes a free one. A folder without a run is an error."""
+    """A server of the page at `/` on 127.0.0.1; port 0 takes a free port. A folder without a run is an error."""
     training_view(run)
     page = live_page(f"Training {run}").encode()
 

@@ -1,4 +1,4 @@
-"""What a practitioner tries first, beside the models: boosted trees and linear models that learn from the same rows."""
+"""Rivals that a practitioner would try first: boosted trees and a linear model that learn from the same rows."""
 
 from daes.experiments.rivals.base import RIVALS, Rival, RivalEntry, register_rival
 from daes.experiments.rivals.ftrl import FTRL

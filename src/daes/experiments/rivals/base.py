@@ -1,4 +1,4 @@
-"""One interface for rivals: score a batch with what was learned before it, then learn from it."""
+"""The interface of rivals: score a batch, then learn from it."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ Floats = NDArray[np.float64]
 
 
 class Rival(Configurable, ABC):
-    """A model without a backbone that learns from a stream, row by row or now and then from all of the past.
+    """A model without a backbone that learns from a stream, row by row or by retraining on the past.
 
-    It has no random numbers: one run stands for all seeds.
+    It draws no random numbers: one run stands for all seeds.
 
     Args:
         schema: the columns of the batches.
-        total_rows: how long the stream is, for a rival that retrains after parts of it; None to train once, at the end
-            of a training part (`finish`).
+        total_rows: length of the stream, for a rival that is retrained after parts of it; None to train once, at the
+            end of the training part (`finish`).
     """
 
     def __init__(self, schema: Schema, total_rows: int | None) -> None:
@@ -31,25 +31,24 @@ class Rival(Configurable, ABC):
 
     @abstractmethod
     def score(self, batch: Batch) -> NDArray[np.float32]:
-        """Logits (B,) of rows not learned from yet; their labels are not looked at."""
+        """Logits (B,) of rows not learned from yet; their labels are not used."""
 
     @abstractmethod
     def learn(self, batch: Batch) -> None:
-        """Take rows with labels into what is known."""
+        """Learn from rows with labels."""
 
     def finish(self) -> None:
-        """All rows of the training part are there."""
-        return
+        """Called after the last batch of the training part."""
 
     @property
     @abstractmethod
     def size(self) -> int:
-        """How many numbers were learned."""
+        """Number of learned parameters."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RivalEntry(Entry[Rival]):
-    """What is known about a rival."""
+    """A rival and its description."""
 
     inputs: ClassVar[tuple[str, ...]] = ("schema", "total_rows")
 

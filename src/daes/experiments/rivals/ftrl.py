@@ -10,7 +10,7 @@ from daes.stream.schema import Schema
 
 _CLAMP = 4.0
 _LARGEST = 128 * 4
-"""The bin of float32's largest number, 2^128; one bin more is for what is missing."""
+"""The bin of float32's largest number, 2^128; one further bin is for missing values."""
 _BINS = 2 * _LARGEST + 2
 
 
@@ -27,15 +27,15 @@ class FTRL(Rival):
         g = (σ(w·x) − y) x,   s = (√(n + g²) − √n) / α,   z ← z + g − s w,   n ← n + g²
         w = 0 where |z| ≤ λ₁, otherwise −(z − sign(z) λ₁) / ((β + √n) / α + λ₂)
 
-    x has a 1 for the intercept; of each categorical field a 1 in the slot of the row's value (its hash modulo `slots`,
-    fields apart); of each number its standardised value (by the mean and deviation of the batches before, clamped to
-    ±4) and a 1 in the slot of its logarithmic bin, ⌊4 log₂(1 + |x|)⌋ with the sign of x, or in that of the missing. A
-    batch is scored as a whole before its rows are learned from.
+    x has a 1 for the intercept; for each categorical field a 1 in the slot of its value (the hash modulo `slots`, with
+    slots of its own for each field); for each number its standardised value (by the mean and deviation of the batches
+    before, clamped to ±4) and a 1 in the slot of its logarithmic bin, ⌊4 log₂(1 + |x|)⌋ with the sign of x, or in the
+    slot of missing values. A whole batch is scored before its rows are learned from.
 
     Args:
-        alpha, beta: of the step size α / (β + √n).
+        alpha, beta: parameters of the step size α / (β + √n).
         l1, l2: λ₁ and λ₂.
-        slots: of each categorical field.
+        slots: number of slots per categorical field.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class FTRL(Rival):
         self._observe(batch.numerical.astype(np.float64))
 
     def _step(self, index: NDArray[np.int64], values: Floats, label: float, weight: float) -> None:
-        """One row; its slots are distinct."""
+        """Learn from one row, whose slots are distinct."""
         z, n = self.z[index], self.n[index]
         w = self._solve(z, n)
         gradient = weight * (_sigmoid(float(w @ values)) - label) * values
@@ -92,7 +92,7 @@ class FTRL(Rival):
         return solved
 
     def _features(self, batch: Batch) -> tuple[NDArray[np.int64], Floats]:
-        """Slots (B, F), distinct within a row, and what stands there."""
+        """Slots (B, F), distinct within a row, and their values."""
         rows, numbers = len(batch), self.schema.num_numerical
         values = batch.numerical.astype(np.float64)
         seen = np.isfinite(values)
@@ -107,7 +107,7 @@ class FTRL(Rival):
         return index, found
 
     def _observe(self, values: Floats) -> None:
-        """Mean and squared deviations of the finite values, by Chan's update."""
+        """Update mean and squared deviations of the finite values, by Chan's formula."""
         seen = np.isfinite(values)
         new = seen.sum(0)
         mean = np.where(seen, values, 0.0).sum(0) / np.maximum(new, 1)
@@ -124,7 +124,7 @@ class FTRL(Rival):
 
 
 def _log_bin(values: Floats) -> NDArray[np.int64]:
-    """The logarithmic bin of each value, from 0 on; the last one where it is missing or infinite.
+    """The logarithmic bin of each value, starting from 0; the last one where it is missing or infinite.
 
     >>> (_log_bin(np.array([0.0, 0.1, 1.0, 2.0, -1.0, np.nan])) - _LARGEST).tolist()
     [0, 0, 4, 6, -4, 513]

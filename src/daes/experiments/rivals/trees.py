@@ -1,4 +1,4 @@
-"""Boosted trees, retrained on all of the past as the stream goes."""
+"""Boosted trees, retrained on all past rows along the stream."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ from daes.stream.batch import Batch
 from daes.stream.schema import Schema
 
 _CATEGORIES = 254
-"""The values of a field that have a code of their own, the most frequent ones; LightGBM's histograms have 255 bins."""
+"""Number of most frequent values of a field that get a code of their own; LightGBM's histograms have 255 bins."""
 
 
 @register_rival(
@@ -26,18 +26,18 @@ _CATEGORIES = 254
     ),
 )
 class RetrainedTrees(Rival):
-    """LightGBM, retrained from scratch on all rows of the past after every sixteenth of the stream.
+    """LightGBM, retrained from scratch on all past rows after every sixteenth of the stream.
 
-    It gets the same columns, encoded without the labels: numbers unchanged, missing ones missing; of each
-    categorical field a code for each of its 254 most frequent values of the past and one for all others, as a
-    categorical feature, and of a field with more values than that also how often the row's value was seen in the past.
-    Rows before the first training are scored by the click rate so far.
+    It gets the same columns, encoded without the labels: numbers as they are, missing or not; each categorical field as
+    a categorical feature, with a code for each of its 254 most frequent past values and one for all others; and for a
+    field with more values than that also how often the row's value was seen in the past. Rows before the first training
+    are scored by the click rate so far.
 
     Args:
-        parts: how many times the stream's rows are divided; it is retrained after each but the last.
-        trees: how many.
-        learning_rate, num_leaves, min_child_samples: as LightGBM's.
-        threads: LightGBM's; with one the trees are the same on every run.
+        parts: number of parts of the stream; the trees are retrained after each but the last.
+        trees: number of trees.
+        learning_rate, num_leaves, min_child_samples: as in LightGBM.
+        threads: LightGBM's threads; with one, the trees are the same on every run.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class RetrainedTrees(Rival):
             "verbosity": -1,
             "seed": 0,
         }
-        self._clicks, self._others = 1.0, 1.0  # weights of the rows so far, starting at one click in two views
+        self._clicks, self._others = 1.0, 1.0  # weights of the rows so far, starting with one click in two rows
         self._past: list[Batch] = []
         self._rows = 0
-        self._codes: list[_Codes] = []
+        self._fields: list[_Field] = []
         self._booster: Any = None
 
     def score(self, batch: Batch) -> NDArray[np.float32]:
@@ -99,7 +99,7 @@ class RetrainedTrees(Rival):
         assert past.label is not None
         if np.ptp(past.label) == 0:
             return
-        self._codes = [_Codes.of(column) for column in past.categorical.T]
+        self._fields = [_Field.of(column) for column in past.categorical.T]
         lightgbm = require("lightgbm")
         numbers = self.schema.num_numerical
         data = lightgbm.Dataset(
@@ -115,12 +115,9 @@ class RetrainedTrees(Rival):
         """Numbers, codes of categories, and how often the values of large fields were seen: (B, columns)."""
         numbers = batch.numerical.astype(np.float64)
         numbers[~np.isfinite(numbers)] = np.nan
-        codes = [codes.code(column) for codes, column in zip(self._codes, batch.categorical.T, strict=True)]
-        counts = [
-            codes.count(column)
-            for codes, column in zip(self._codes, batch.categorical.T, strict=True)
-            if codes.values.size > _CATEGORIES
-        ]
+        fields = list(zip(self._fields, batch.categorical.T, strict=True))
+        codes = [field.look_up(column, field.codes, _CATEGORIES) for field, column in fields]
+        counts = [field.look_up(column, field.counts, 0) for field, column in fields if field.is_large]
         return np.column_stack([numbers, *codes, *counts])
 
     @property
@@ -129,35 +126,29 @@ class RetrainedTrees(Rival):
 
 
 @dataclass(frozen=True)
-class _Codes:
-    """The values of one field in the past, sorted, how often each occurred, and its code: 0 is the most frequent."""
+class _Field:
+    """The past values of a field in ascending order, the count and the code of each; code 0 is the most frequent.
+
+    The first value is 0, which stands for a missing value; its count and its code are NaN.
+    """
 
     values: NDArray[np.int64]
-    counts: NDArray[np.int64]
-    codes: NDArray[np.int64]
+    counts: Floats
+    codes: Floats
 
     @classmethod
-    def of(cls, column: NDArray[np.int64]) -> "_Codes":
+    def of(cls, column: NDArray[np.int64]) -> "_Field":
         values, counts = np.unique(column[column != 0], return_counts=True)
-        codes = np.empty(values.size, np.int64)
-        codes[np.argsort(-counts, kind="stable")] = np.arange(values.size)
-        return cls(values, counts, np.minimum(codes, _CATEGORIES))
+        codes = np.empty(values.size)
+        codes[np.argsort(-counts, kind="stable")] = np.minimum(np.arange(values.size), _CATEGORIES)
+        return cls(np.append(0, values), np.append(np.nan, counts), np.append(np.nan, codes))
 
-    def code(self, column: NDArray[np.int64]) -> Floats:
-        """The code of each value, that of the rare ones where it is unknown; NaN where it is missing."""
-        known, place = self._find(column)
-        codes = np.where(known, self.codes[place] if self.codes.size else 0, _CATEGORIES).astype(np.float64)
-        codes[column == 0] = np.nan
-        return codes
+    @property
+    def is_large(self) -> bool:
+        """Whether it has values without a code of their own."""
+        return self.values.size - 1 > _CATEGORIES
 
-    def count(self, column: NDArray[np.int64]) -> Floats:
-        """How often each value occurred, 0 where it is unknown; NaN where it is missing."""
-        known, place = self._find(column)
-        counts = np.where(known, self.counts[place] if self.counts.size else 0, 0).astype(np.float64)
-        counts[column == 0] = np.nan
-        return counts
-
-    def _find(self, column: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        place = np.minimum(np.searchsorted(self.values, column), max(self.values.size - 1, 0))
-        known = self.values[place] == column if self.values.size else np.zeros(column.size, np.bool_)
-        return known, place
+    def look_up(self, column: NDArray[np.int64], numbers: Floats, unknown: float) -> Floats:
+        """The number of each value of a column: one of `numbers`, or `unknown` for a value not seen in the past."""
+        index = np.minimum(np.searchsorted(self.values, column), self.values.size - 1)
+        return np.where(self.values[index] == column, numbers[index], unknown)

@@ -1,22 +1,24 @@
-"""The ladder in words: tables, counts and what may be said of them."""
+"""The result of the ladder: its tables, tests, verdict and figure."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median
+from typing import Any
 
 import numpy as np
 
 from daes.experiments.row_tests import bootstrap_p
 from daes.experiments.significance import LEVEL, Friedman, friedman, holm
 from daes.formatting import count, counted, fixed, p_equals
+from daes.paper import figures
 from daes.paper.experiment import Findings
 from daes.paper.result import ExperimentResult
 from daes.paper.titles import backbone_title
 from daes.table import Cell, markdown_table
 
 RUNG, RIVAL = "rung", "rival"
-"""Groups of labels: the rungs, and rivals without a backbone; the others are what a rival is given."""
+"""Groups of labels: the rungs, and rivals without a backbone; other rivals are grouped by what they are given."""
 SUMMARY = "half_auc"
-"""What is compared and tested: AUC over the second half."""
+"""The measure that is compared and tested: AUC over the second half."""
 GROUPS = {
     "none": "Trained as the default is, with nothing of its inputs",
     "plain": "Given its plain inputs",
@@ -24,6 +26,7 @@ GROUPS = {
     "both": "Given its plain inputs and its evidence",
     RIVAL: "Without a backbone",
 }
+_SCALE = " (linear up to 0.5, logarithmic beyond)"
 _INTERVAL = ("difference", "low", "high")
 _HOW = "paired DeLong test and bootstrap over 64 blocks of consecutive rows, the larger p"
 
@@ -33,10 +36,9 @@ Cells = Mapping[tuple[str, str], float]
 
 def cells(found: Findings, label: str, measure: str = SUMMARY) -> Cells:
     """The cells of a label that have a score."""
-    by_stream = found["scores"].get(label, {})
     return {
         (stream, backbone): fmean(values)
-        for stream, by_backbone in by_stream.items()
+        for stream, by_backbone in found["scores"].get(label, {}).items()
         for backbone, by_measure in by_backbone.items()
         if (values := [value for value in by_measure[measure] if value is not None])
     }
@@ -53,7 +55,7 @@ def in_group(found: Findings, group: str) -> list[str]:
 
 
 def differences(one: Cells, other: Cells) -> list[float]:
-    """One less the other in the cells that both have."""
+    """One minus the other in the cells that both have."""
     return [one[cell] - other[cell] for cell in one if cell in other]
 
 
@@ -66,16 +68,23 @@ def change(one: Cells, other: Cells) -> str:
 
 
 def corrected_tests(found: Findings) -> list[Findings]:
-    """The tests with `p_value`: the larger p of DeLong's test and of the bootstrap, by Holm's correction over all."""
+    """The tests with `p_value`: the larger of both p-values (DeLong, bootstrap), after Holm's correction over all."""
     raw = [max(test["delong"], bootstrap_p(*(test[name] for name in _INTERVAL))) for test in found["tests"]]
     return [{**test, "p_value": p} for test, p in zip(found["tests"], holm(raw).tolist(), strict=True)]
 
 
-def sure(found: Findings, subject: str, baseline: str) -> tuple[int, int, int]:
-    """In how many cells the subject is significantly ahead, significantly behind, of how many that were tested."""
-    tests = [t for t in corrected_tests(found) if (t["subject"], t["baseline"]) == (subject, baseline)]
-    certain = [t["difference"] > 0 for t in tests if t["p_value"] < LEVEL]
-    return sum(certain), len(certain) - sum(certain), len(tests)
+def count_significant(tests: Sequence[Findings]) -> tuple[int, int, int]:
+    """In how many corrected tests the subject is significantly ahead, in how many significantly behind; of how many."""
+    ahead = [test["difference"] > 0 for test in tests if test["p_value"] < LEVEL]
+    return sum(ahead), len(ahead) - sum(ahead), len(tests)
+
+
+def pair_tests(found: Findings) -> dict[tuple[str, str], list[Findings]]:
+    """(subject, baseline) → their corrected tests, one per cell."""
+    pairs: dict[tuple[str, str], list[Findings]] = {}
+    for test in corrected_tests(found):
+        pairs.setdefault((test["subject"], test["baseline"]), []).append(test)
+    return pairs
 
 
 def best_of(found: Findings, labels: Sequence[str]) -> dict[tuple[str, str], str]:
@@ -83,14 +92,14 @@ def best_of(found: Findings, labels: Sequence[str]) -> dict[tuple[str, str], str
     scores = {label: cells(found, label) for label in labels}
     best = {}
     for cell in cells(found, found["default"]):
-        there = {label: of[cell] for label, of in scores.items() if cell in of}
-        if there:
-            best[cell] = max(there, key=lambda label: there[label])
+        known = {label: by_cell[cell] for label, by_cell in scores.items() if cell in by_cell}
+        if known:
+            best[cell] = max(known, key=lambda label: known[label])
     return best
 
 
 def markdown(result: ExperimentResult) -> str:
-    """Tables of rungs and of rivals, and what was tested."""
+    """Tables of rungs and of rivals, and the tests."""
     found = result.results
     parts = [_intro(result), _table(found, rungs(found), against_previous=True)]
     for group, title in GROUPS.items():
@@ -108,39 +117,39 @@ def _intro(result: ExperimentResult) -> str:
     found = result.results
     names = ", ".join(backbone_title(name) for name in found["training"]["backbones"])
     streams = ", ".join(f"{name} ({count(about['rows'])} rows)" for name, about in found["streams"].items())
+    tested = " (predictions were not kept: nothing is tested)"
+    if found["tests"]:
+        tested = (
+            f"; then in how many cells it is significantly higher / lower over the second half: {_HOW}, p < {LEVEL} "
+            f"after Holm's correction for all {len(found['tests'])} comparisons of this page"
+        )
     return (
         "One pass over each stream, every batch scored before it is learned from; AUC over the second half, the mean "
         f"of {names} and of {counted(result.settings['seeds'], 'seed')}. The last columns: the median change over the "
         "cells (a stream with a backbone) and in how many of them AUC rose, for the second half and for the whole "
-        f"stream{_tested(found)}. Streams: {streams}."
-    )
-
-
-def _tested(found: Findings) -> str:
-    if not found["tests"]:
-        return " (predictions were not kept: nothing is tested)"
-    return (
-        f"; then in how many cells it is significantly higher / lower over the second half: {_HOW}, p < {LEVEL} after "
-        f"Holm's correction for all {len(found['tests'])} comparisons of this page"
+        f"stream{tested}. Streams: {streams}."
     )
 
 
 def _table(found: Findings, labels: Sequence[str], *, against_previous: bool) -> str:
-    streams = list(found["streams"])
-    rows: list[list[object]] = []
+    """The scores of labels by stream, and their change against the label before, or against the default."""
+    streams, tests = list(found["streams"]), pair_tests(found)
     best = {stream: max((_mean(found, label, stream) or 0.0) for label in labels) for stream in streams}
-    before: str | None = None if against_previous else found["default"]
-    for label in labels:
-        means = [_mean(found, label, stream) for stream in streams]
-        row: list[object] = [label]
-        row += [Cell(fixed(mean), strong=mean == best[stream]) for mean, stream in zip(means, streams, strict=True)]
-        if before is None:
+    rows: list[list[object]] = []
+    for previous, label in zip([None, *labels], labels, strict=False):
+        base = previous if against_previous else found["default"]
+        means = {stream: _mean(found, label, stream) for stream in streams}
+        row: list[object] = [label, *(Cell(fixed(mean), strong=mean == best[name]) for name, mean in means.items())]
+        if base is None:
             row += ["", "", ""]
         else:
-            row += [change(cells(found, label, m), cells(found, before, m)) for m in (SUMMARY, "auc")]
-            row.append(_sure(found, label, before, against_previous))
+            row += [change(cells(found, label, m), cells(found, base, m)) for m in (SUMMARY, "auc")]
+            if against_previous:
+                higher, lower, tested = count_significant(tests.get((label, base), []))
+            else:  # the default is the subject of these tests
+                lower, higher, tested = count_significant(tests.get((base, label), []))
+            row.append(f"{higher} / {lower}" if tested else "")
         rows.append(row)
-        before = label if against_previous else before
     headers = ["", *streams, "second half", "whole stream", "significantly ↑ / ↓"]
     if not found["tests"]:
         return markdown_table(headers[:-1], [row[:-1] for row in rows])
@@ -152,16 +161,8 @@ def _mean(found: Findings, label: str, stream: str) -> float | None:
     return fmean(values) if values else None
 
 
-def _sure(found: Findings, label: str, before: str, against_previous: bool) -> str:
-    if against_previous:
-        ahead, behind, tested = sure(found, label, before)
-    else:
-        behind, ahead, tested = sure(found, before, label)
-    return f"{ahead} / {behind}" if tested else ""
-
-
 def friedman_of(found: Findings, labels: Sequence[str]) -> tuple[Friedman | None, list[str]]:
-    """Friedman's test of labels over the streams that all of them have, each by its mean over backbones and seeds."""
+    """Friedman's test of labels over the streams that all have, on their means over backbones and seeds."""
     streams = [
         stream for stream in found["streams"] if all(_mean(found, label, stream) is not None for label in labels)
     ]
@@ -187,24 +188,72 @@ def verdict(result: ExperimentResult) -> str:
     """The default against the best rival of each group, cell by cell."""
     found = result.results
     default, lines = cells(found, found["default"]), []
+    tests = {
+        (t["stream"], t["backbone"], t["baseline"]): t
+        for t in corrected_tests(found)
+        if t["subject"] == found["default"]
+    }
     for group, title in GROUPS.items():
         best = best_of(found, [label for label in in_group(found, group) if found["labels"][label]["method"] != "daes"])
         if not best:
             continue
         gaps = [default[cell] - cells(found, label)[cell] for cell, label in best.items()]
-        tests = {
-            (t["stream"], t["backbone"], t["baseline"]): t
-            for t in corrected_tests(found)
-            if t["subject"] == found["default"]
-        }
-        tested = [tests[(*cell, label)] for cell, label in best.items() if (*cell, label) in tests]
-        certain = [test["difference"] > 0 for test in tested if test["p_value"] < LEVEL]
+        higher, lower, tested = count_significant(
+            [tests[*cell, label] for cell, label in best.items() if (*cell, label) in tests]
+        )
         significance = (
-            f", significantly in {sum(certain)} and significantly behind in {len(certain) - sum(certain)} of "
-            f"{len(tested)} ({_HOW}, after Holm's correction)"
+            f", significantly in {higher} and significantly behind in {lower} of {tested} ({_HOW}, after Holm's "
+            "correction)"
         )
         lines.append(
             f"{title}: against the best rival of each cell the default has {fixed(median(gaps), sign=True)} (median) "
             f"and is ahead in {sum(gap > 0 for gap in gaps)} of {len(gaps)} cells{significance if tested else ''}."
         )
     return "\n".join(f"- {line}" for line in lines)
+
+
+def draw(result: ExperimentResult) -> "figures.Figure":
+    """The rungs, each against the one before it, above the rivals, each against the default."""
+    found = result.results
+    steps = rungs(found)
+    default = cells(found, found["default"])
+    climbed = [(one, cells(found, one), cells(found, other)) for one, other in zip(steps[1:], steps, strict=False)]
+    # Only rivals with none or all of the default's inputs are shown.
+    others = [*in_group(found, "none"), *in_group(found, "both"), *in_group(found, RIVAL)]
+    behind = [(label, default, cells(found, label)) for label in others]
+    behind.sort(key=lambda line: median(differences(line[1], line[2]) or [0.0]))
+    sizes = [max(len(lines), 4) for lines in (climbed, behind)]
+    figure, (upper, lower) = figures.panels(2, 1, 9.6, 2.4 + 0.24 * sum(sizes), height_ratios=sizes)
+    colours = dict(zip(found["streams"], figures.CYCLE * 2, strict=False))
+    _draw(upper, climbed, colours)
+    upper.set(title="What each change adds", xlabel=f"AUC × 100 above the rung before{_SCALE}")
+    _draw(lower, behind, colours)
+    lower.set(
+        title="How far the default is above rivals that are trained as it is",
+        xlabel=f"AUC × 100 of the default above the rival{_SCALE}",
+    )
+    handles = [upper.plot([], [], "o", color=colours[name], markersize=4, label=name)[0] for name in found["streams"]]
+    upper.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.02))  # right of the rungs
+    names = len(found["training"]["backbones"])
+    figures.headline(
+        figure,
+        "From the published gate to the default",
+        f"AUC over the second half of one pass · {counted(len(found['streams']), 'stream')}, "
+        f"{counted(names, 'backbone')}, {counted(result.settings['seeds'], 'seed')} · dots: cells, bars: their median",
+    )
+    return figure
+
+
+def _draw(panel: Any, lines: Sequence[tuple[str, Cells, Cells]], colours: dict[str, str]) -> None:
+    for row, (_, one, other) in enumerate(lines):
+        for cell in (cell for cell in one if cell in other):
+            gap = 100 * (one[cell] - other[cell])
+            panel.plot(gap, row, "o", color=colours[cell[0]], alpha=0.6, markersize=4)
+        gaps = differences(one, other)
+        if gaps:
+            panel.plot(100 * median(gaps), row, "|", color=figures.BLACK, markersize=13, markeredgewidth=2.2)
+    panel.axvline(0, color=figures.GREY, linewidth=0.8)
+    figures.name_rows(panel, [label for label, *_ in lines], 0.6, 0.6)
+    panel.set_xscale("symlog", linthresh=0.5, linscale=0.7)
+    panel.set_xticks([-5, -1, 0, 1, 5], ["−5", "−1", "0", "1", "5"])
+    panel.set_xticks([], minor=True)
