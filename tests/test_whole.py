@@ -9,7 +9,7 @@ from torch import nn
 
 from daes import native
 from daes.model import CTRModel, DeviceBatch
-from daes.native import products, projection
+from daes.native import crosses, products, projection
 from daes.native import whole as whole_model
 from daes.serving.scorer import probe_batch
 from daes.simulation import AdStream
@@ -159,6 +159,55 @@ def test_gradients_are_those_of_autograd(options, weighted, rows, many, dense, m
     assert mine.keys() == of_autograd.keys()
     for name, gradient in of_autograd.items():
         torch.testing.assert_close(mine[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 400])
+@pytest.mark.parametrize("options", [{}, {"hidden": (7,)}, {"layers": 1, "slope": 0.0}])
+@pytest.mark.parametrize("smallest", [1, 2**40])
+@pytest.mark.parametrize("many", [2, 1000])
+def test_crosses_learn_as_by_autograd_in_double_precision(rows, options, smallest, many, monkeypatch):
+    monkeypatch.setattr(products, "_SMALLEST", smallest)
+    monkeypatch.setattr(whole_model, "MANY_ROWS", many)  # from 2 rows on by two threads
+    monkeypatch.setattr(crosses, "_ROWS", 70)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    model = make_model(backbone="dcnv2", backbone_options=options)
+    model.categorical.sparse = True
+    batch = next(STREAM.iter_batches(STREAM.schema, 400))
+    STREAM.seek({"row": 0})
+    every = [torch.from_numpy(array) for array in (batch.numerical, batch.categorical, batch.label, np.ones(400, "f"))]
+    every[0][::5, 0], every[3][::2] = torch.nan, 0.5
+    inputs = [one[:rows] for one in every]
+    exact = deepcopy(model).double()
+    expected = differentiated(exact, *(one.double() if one.is_floating_point() else one for one in inputs))
+    whole = WholeModel(model)
+    for given in (inputs, every, inputs):  # memory is kept from batch to batch
+        model.zero_grad()
+        found = whole(*given)
+    assert found is not None
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other.float(), rtol=1e-4, atol=1e-5)
+    mine, exactly = gradients(model), gradients(exact)
+    assert mine.keys() == exactly.keys()
+    for name, gradient in exactly.items():
+        torch.testing.assert_close(mine[name], gradient.float(), rtol=1e-4, atol=1e-5, msg=name)
+    norm = torch.linalg.vector_norm(torch.cat([one.flatten() for one in mine.values()]).double())
+    assert whole.norm() == pytest.approx(float(norm), rel=1e-5)
+
+
+def test_models_with_other_crosses_are_called():
+    batch = next(STREAM.iter_batches(STREAM.schema, 20))
+    STREAM.seek({"row": 0})
+    for options in ({"rank": 2}, {"hidden": ()}):
+        model = fresh_model(backbone="dcnv2", backbone_options=options)
+        assert not TrainingStep(model, TrainConfig()).uses_loops
+    model = fresh_model(backbone="dcnv2")
+    step = TrainingStep(model, TrainConfig())
+    assert step.uses_loops
+    seen = []
+    model.backbone.cross.maps[1].register_forward_hook(lambda *_: seen.append(1))
+    step.score_and_learn(batch, 0)
+    assert seen
+    assert step._whole.found is None
 
 
 @pytest.mark.skipif(not products._AVAILABLE, reason="oneDNN is not the quicker one here")
@@ -446,7 +495,7 @@ def test_any_default_model_learns_as_by_autograd_in_double_precision(seed, dense
     schema = Schema("click", tuple(f"number {i}" for i in range(q)), tuple(f"field {i}" for i in range(p)))
     model = CTRModel(
         schema,
-        backbone=str(draw.choice(["deepfm", "fnn", "widedeep"])),
+        backbone=str(draw.choice(["deepfm", "fnn", "widedeep", "dcnv2"])),
         dim=int(draw.choice([1, 3, 8, 16])),
         sizes=int(draw.choice([1, 5, 50])),
         evidence=[
@@ -527,7 +576,7 @@ def test_a_second_thread_changes_nothing_that_is_counted_or_chosen(backbone, mon
             for parameter in model.parameters():
                 parameter.fill_(0.01)
         step, _ = fresh_step(model, rows=40, steps=10)
-        assert (step._whole.found is not None) == (backbone == "deepfm")
+        assert step._whole.found is not None
         assert (model.evidence.combinations.fields[:, 0] >= 0).all()
         found.append(model.state_dict())
     for name, one in found[0].items():

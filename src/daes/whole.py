@@ -14,6 +14,7 @@ from daes.embedding.interpolation import blend_rows
 from daes.evidence import EvidenceInputs
 from daes.model import CTRModel
 from daes.native.evidence import Counts, Found
+from daes.native.network import Network
 from daes.native.whole import LEARNED, Gradients, Scores
 from daes.stream.schema import Schema
 
@@ -24,9 +25,9 @@ _LOSS = CTRModel.cross_entropy
 def whole_scores(model: CTRModel) -> Scores | None:
     """The logits of a frozen model, of a few rows by one call, if its parts are those of the default."""
     parts = _parts(model)
-    if parts is None:
+    if parts is None or parts[0].crosses:
         return None
-    layers, values, counts = parts
+    (layers, *_), values, counts = parts
     assert isinstance(model.numerical, DAES)
     values["table"] = blend_rows(values["table"].detach(), model.numerical.basis)
     values |= {"M": values["table"].shape[1] - 1, "recent": None}
@@ -114,13 +115,14 @@ class WholeModel:
         numbers, table = self._model.numerical, self._model.categorical
         if parts is None or numbers.basis != "hat" or not table.sparse:  # type: ignore[union-attr]
             return None, []
-        layers, values, counts = parts
-        learned = [one for one in (*layers, *(values[name] for name in LEARNED)) if one is not None]
+        (layers, *_, crosses), values, counts = parts
+        learned = [one for one in (*layers, *crosses, *(values[name] for name in LEARNED)) if one is not None]
         tied = len(set(map(id, learned))) < len(learned)
         own_loss = self._model.cross_entropy is not _LOSS
         if tied or own_loss or not all(_is_plain(one) for one in learned):
             return None, []
-        return (Gradients(layers, values, counts) if Gradients.serves(layers, values, counts) else None), learned
+        given = layers, values, counts, crosses
+        return (Gradients(*given) if Gradients.serves(*given) else None), learned
 
     def _is_current(self, gradients: Gradients) -> bool:
         """Whether the model still consists of the same tensors, at the same places, and all of them are learned."""
@@ -158,8 +160,8 @@ def _is_plain(parameter: Any) -> bool:
     return parameter.requires_grad and parameter.dtype == torch.float32 and not watched
 
 
-def _parts(model: CTRModel) -> tuple[list[Tensor], dict[str, Any], Counts] | None:
-    """The layers of a model and what else `whole_model` of `kernels.c` is; None unless its parts are the default's.
+def _parts(model: CTRModel) -> tuple[Network, dict[str, Any], Counts] | None:
+    """The network of a model and what else `whole_model` of `kernels.c` is; None unless its parts are the default's.
 
     These are: DAES without a context, hashed tables, evidence, and a backbone that has a `network`.
     """
@@ -204,4 +206,4 @@ def _parts(model: CTRModel) -> tuple[list[Tensor], dict[str, Any], Counts] | Non
         "sizes": table._sizes,
         "offsets": table._offsets,
     }
-    return network.layers, values, counts
+    return network, values, counts

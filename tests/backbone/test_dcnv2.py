@@ -8,7 +8,7 @@ from daes import native
 from daes.backbone import dcnv2
 from daes.backbone.dcnv2 import DCNv2
 from daes.backbone.layers import Readout
-from daes.native import products, whole
+from daes.native import crosses, products, whole
 
 
 @pytest.mark.parametrize("plain_dim", [0, 2])
@@ -51,7 +51,9 @@ def rows_of(backbone, count, **options):
 
 
 def is_fast(backbone):
-    return backbone._layers(torch.zeros(1, backbone.input_dim)) is not None or native._library is None
+    found = backbone._weights()
+    fits = found is not None and dcnv2._fit(torch.zeros(1, backbone.input_dim), *found[0])
+    return fits or native._library is None
 
 
 class TestFewOperations:
@@ -64,7 +66,7 @@ class TestFewOperations:
     def test_gradients(self, rows, options, smallest, many, monkeypatch):
         monkeypatch.setattr(products, "_SMALLEST", smallest)
         monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-        monkeypatch.setattr(dcnv2, "_ROWS", 16)
+        monkeypatch.setattr(crosses, "_ROWS", 16)
         monkeypatch.setattr(whole, "MANY_ROWS", many)  # from 2 rows on by two threads
         backbone = make(**options)
         given = [one for one in rows_of(backbone, rows, requires_grad=True) if one is not None]
@@ -73,7 +75,7 @@ class TestFewOperations:
         logits = backbone(*given)
         found = torch.autograd.grad(logits, [*given, *backbone.parameters()], weights)
         slow, twice = deepcopy(backbone).double(), [one.detach().double().requires_grad_() for one in given]
-        assert slow._layers(torch.zeros(1, slow.input_dim).double()) is None
+        assert slow._weights() is None
         assert torch.allclose(logits.double(), slow(*twice), atol=1e-5)
         expected = torch.autograd.grad(slow(*twice), [*twice, *slow.parameters()], weights.double())
         for one, other in zip(found, expected, strict=True):
@@ -96,7 +98,7 @@ class TestFewOperations:
     @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
     def test_without_gradients(self, mode, monkeypatch):
         monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-        monkeypatch.setattr(dcnv2, "_ROWS", 2)
+        monkeypatch.setattr(crosses, "_ROWS", 2)
         monkeypatch.setattr(whole, "MANY_ROWS", 2)
         backbone = make()
         given = rows_of(backbone, 9)

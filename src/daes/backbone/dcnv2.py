@@ -13,13 +13,11 @@ from daes.backbone.arguments import check_count
 from daes.backbone.base import Backbone, Settings
 from daes.backbone.layers import HiddenLayers, Readout, unchanged
 from daes.backbone.registry import register_backbone
-from daes.native.network import leak_, leak_backward_
+from daes.native.crosses import add_to, cross, cross_backward, row_slices
+from daes.native.network import Network, leak_, leak_backward_
 from daes.native.products import product, put_product, transformed, weight_gradient
 from daes.native.whole import together
 from daes.registry import Reference
-
-_ROWS = 512
-"""Rows computed at a time, which stay in the cache. Several threads of torch share operations on all rows."""
 
 
 @register_backbone(
@@ -71,26 +69,31 @@ class DCNv2(Backbone):
 
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
         inputs = self.flatten(fields, plain)
-        layers = self._layers(inputs)
-        if layers is None:
+        found = self._weights()
+        if found is None or not _fit(inputs, *found[0]):
             return self.readout.of_parts(self.cross(inputs), self.deep(inputs))
-        weights, slope = layers
-        found: Tensor = _Logits.apply(inputs, self.layers, slope, *weights)  # type: ignore[no-untyped-call]
-        return found
+        weights, slope = found
+        logits: Tensor = _Logits.apply(inputs, self.layers, slope, *weights)  # type: ignore[no-untyped-call]
+        return logits
 
-    def _layers(self, inputs: Tensor) -> tuple[list[Tensor], float] | None:
+    def network(self) -> Network | None:
+        found = self._weights() if unchanged(self, DCNv2) and self.hidden else None
+        if found is None:
+            return None
+        weights, slope = found
+        return Network(weights[2 * self.layers :], slope, crosses=weights[: 2 * self.layers])
+
+    def _weights(self) -> tuple[list[Tensor], float] | None:
         """Weight and bias of every cross, hidden layer and of the readout, and the slope of hidden units.
 
-        None unless all is of single precision on the CPU and nothing but autograd follows the operations.
+        None unless the crosses have full matrices, all is of single precision and no part was changed.
         """
-        if self.rank is not None or torch.is_autocast_enabled("cpu") or transformed():
-            return None
         parts: list[Any] = [self._modules[name] for name in ("cross", "deep", "readout")]
         cross, deep, readout = parts
         if not (unchanged(cross, MatrixCross) and unchanged(deep, HiddenLayers) and unchanged(readout, Readout)):
             return None
         hidden = deep.weights()
-        if hidden is None:
+        if self.rank is not None or hidden is None:
             return None
         found: list[Any] = []
         for linear in cross.maps._modules.values():
@@ -98,10 +101,8 @@ class DCNv2(Backbone):
                 return None
             found += linear._parameters.values()
         found += (*hidden[0], *readout._parameters.values())
-        if not native.serves(inputs, *found):
-            return None
-        fits = all(one is not None and one.dtype == torch.float32 for one in (inputs, *found))
-        return (found, hidden[1]) if fits else None
+        single = all(one is not None and one.dtype == torch.float32 for one in found)
+        return (found, hidden[1]) if single else None
 
 
 class MatrixCross(nn.Module):
@@ -167,6 +168,13 @@ class _Logits(torch.autograd.Function):
         return to_inputs, None, None, *found
 
 
+def _fit(inputs: Tensor, *weights: Tensor) -> bool:
+    """Whether tensors are of single precision on the CPU and nothing but autograd follows the operations."""
+    if torch.is_autocast_enabled("cpu") or transformed():
+        return False
+    return native.serves(inputs, *weights) and inputs.dtype == torch.float32
+
+
 def _by_autograd(
     needed: Sequence[bool], gradient: Tensor, inputs: Tensor, num_crosses: int, slope: float, weights: Sequence[Tensor]
 ) -> list[Tensor | None]:
@@ -187,9 +195,8 @@ def _by_autograd(
 
 
 def _halves(rows: int) -> list[list[slice]]:
-    """The rows of a batch in parts, one or two lists of them."""
-    each = _ROWS if torch.get_num_threads() == 1 else max(rows, 1)
-    parts = [slice(start, start + each) for start in range(0, max(rows, 1), each)]
+    """The rows of a batch in slices, one or two lists of them."""
+    parts = row_slices(0, rows)
     middle = len(parts) // 2
     return [one for one in (parts[:middle], parts[middle:]) if one]
 
@@ -198,23 +205,18 @@ def _halves(rows: int) -> list[list[slice]]:
 def _score(
     inputs: Tensor, logits: Tensor, num_crosses: int, slope: float, weights: Sequence[Tensor], parts: Sequence[slice]
 ) -> list[Tensor]:
-    """Write the logits of some rows; per part, W_l x_l + b_l and x_{l+1} of every cross, then the hidden layers."""
+    """Write the logits of some rows; per part, what `cross` gives, then the hidden layers."""
     kept = list[Tensor]()
-    *layers, last, bias = weights
+    crosses, (*layers, last, bias) = weights[: 2 * num_crosses], weights[2 * num_crosses :]
     for rows in parts:
-        first = crossed = hidden = inputs[rows]
+        crossed, hidden = cross(inputs[rows], crosses), [inputs[rows]]
         for place in range(0, len(layers), 2):
-            if place < 2 * num_crosses:
-                mapped = product(crossed, *layers[place : place + 2])
-                crossed = torch.addcmul(crossed, first, mapped)
-                kept += mapped, crossed
-            else:
-                into = hidden.new_empty(len(hidden), len(layers[place]))
-                put_product(into, hidden, *layers[place : place + 2])
-                hidden = leak_(into, slope)
-                kept.append(hidden)
-        of_crosses, of_hidden = last[0].split_with_sizes([crossed.shape[1], hidden.shape[1]])
-        torch.add(crossed.mv(of_crosses) + bias, hidden.mv(of_hidden), out=logits[rows])
+            into = inputs.new_empty(len(hidden[0]), len(layers[place]))
+            put_product(into, hidden[-1], *layers[place : place + 2])
+            hidden.append(leak_(into, slope))
+        kept += *crossed, *hidden[1:]
+        of_crosses, of_hidden = last[0].split_with_sizes([inputs.shape[1], hidden[-1].shape[1]])
+        torch.add(crossed[-1].mv(of_crosses) + bias, hidden[-1].mv(of_hidden), out=logits[rows])
     return kept
 
 
@@ -230,30 +232,17 @@ def _learn(
 ) -> list[Tensor]:
     """Write the gradients of some rows of inputs; those of weights and biases."""
     found: list[Any] = [None] * len(weights)
-    width = inputs.shape[1]
-
-    def add(place: int, more: Tensor) -> None:
-        found[place] = more if found[place] is None else found[place].add_(more)
-
     for rows, kept in parts:
         first, own = inputs[rows], gradient[rows]
-        mapped, crossed = kept[: 2 * num_crosses : 2], [first, *kept[1 : 2 * num_crosses : 2]]
-        hidden = [first, *kept[2 * num_crosses :]]
-        add(-2, torch.cat([crossed[-1].t().mv(own), hidden[-1].t().mv(own)]).unsqueeze(0))
-        add(-1, own.sum(0, keepdim=True))
-        up, down = (own.unsqueeze(1) * part for part in weights[-2][0].split_with_sizes([width, hidden[-1].shape[1]]))
+        crossed, hidden = kept[: 2 * num_crosses], [first, *kept[2 * num_crosses :]]
+        add_to(found, -2, torch.cat([crossed[-1].t().mv(own), hidden[-1].t().mv(own)]).unsqueeze(0))
+        add_to(found, -1, own.sum(0, keepdim=True))
+        widths = [inputs.shape[1], hidden[-1].shape[1]]
+        up, down = (own.unsqueeze(1) * part for part in weights[-2][0].split_with_sizes(widths))
         for layer in reversed(range(len(hidden) - 1)):
             place = 2 * (num_crosses + layer)
-            add(place + 1, leak_backward_(down, hidden[layer + 1], slope))
+            add_to(found, place + 1, leak_backward_(down, hidden[layer + 1], slope))
             found[place] = weight_gradient(down, hidden[layer], found[place])
             down = product(down, weights[place].t())
-        to_first = down
-        for layer in reversed(range(num_crosses)):
-            place = 2 * layer
-            to_first.addcmul_(up, mapped[layer])
-            down = up * first
-            found[place] = weight_gradient(down, crossed[layer], found[place])
-            add(place + 1, down.sum(0))
-            up = product(down, weights[place].t(), up)
-        torch.add(up, to_first, out=to_inputs[rows])
+        torch.add(*cross_backward(first, crossed, weights[: 2 * num_crosses], up, down, found), out=to_inputs[rows])
     return found

@@ -33,24 +33,27 @@ class Network(NamedTuple):
     """The weights of logit = MLP(inputs), plus, with `linear` (1, n·d), Σ_i ⟨w_i, e_i⟩ + `pairs`·Σ_{i<j} ⟨e_i, e_j⟩.
 
     `layers` are weight and bias of the hidden layers and of the readout, one after the other; hidden units are leaky
-    ReLUs of this `slope` below 0.
+    ReLUs of this `slope` below 0. With `crosses`, weight and bias of each cross of DCN v2 (`daes.native.crosses`), the
+    readout is of the crossed inputs and the last hidden layer, side by side.
     """
 
     layers: list[Tensor]
     slope: float
     linear: Tensor | None = None
     pairs: float = 1.0
+    crosses: Sequence[Tensor] = ()
 
     def logits(
         self, fields: Sequence[Tensor], plain: Sequence[Tensor], evidence: Tensor | None, start: Callable[[], float]
     ) -> Tensor | None:
-        """Logits (B,) of fields (B, nᵢ, d) and plain inputs (B, rᵢ) side by side, if compiled loops serve.
+        """Logits (B,) of fields (B, nᵢ, d) and plain inputs (B, rᵢ) side by side, if compiled loops serve and there are
+        no crosses.
 
         To them are added `start()` and the last plain inputs times `evidence`, if there is such a weight for each.
         """
         parts = (*fields, *plain)
         tensors = (*parts, evidence, self.linear, *self.layers)
-        if not native.serves(*tensors) or torch.is_autocast_enabled("cpu"):
+        if self.crosses or not native.serves(*tensors) or torch.is_autocast_enabled("cpu"):
             return None
         for one in tensors:
             if one is not None and one.dtype != torch.float32:

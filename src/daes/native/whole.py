@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from daes import native
+from daes.native.crosses import cross, cross_backward, row_slices
 from daes.native.evidence import Counts, Found
 from daes.native.network import leak_
 from daes.native.products import memory_of_inputs, put_product, put_weight_gradient, quicker
@@ -81,13 +82,16 @@ class Whole:
     """A model in memory, as compiled loops see it.
 
     Args:
-        layers: weight and bias of each layer of its network.
+        layers, crosses: those of its `Network`.
         values: every other entry of `whole_model` in `kernels.c`, by name: numbers, and tensors or None.
         counts: what past clicks are counted in.
     """
 
-    def __init__(self, layers: Sequence[Tensor], values: Mapping[str, Any], counts: Counts) -> None:
+    def __init__(
+        self, layers: Sequence[Tensor], values: Mapping[str, Any], counts: Counts, crosses: Sequence[Tensor] = ()
+    ) -> None:
         self._layers, self._values, self.counts = layers, dict(values), counts
+        self._crosses = [one.detach() for one in crosses]
         self._widths = [layers[0].shape[1], *(weight.shape[0] for weight in layers[::2])]
         self._values |= {"widths": torch.tensor(self._widths), "num_layers": len(layers) // 2}
         self._pointers = (ctypes.c_void_p * len(layers))(*[one.data_ptr() for one in layers])
@@ -100,7 +104,9 @@ class Whole:
         self._slope: float = values["slope"]
         self._weights = [one.detach() for one in layers]
         self._combined = None if values["combined"] is None else values["combined"].detach()
-        self._upward, self._readout = [one.t() for one in self._weights[:-2:2]], self._weights[-2][0]
+        self._upward = [one.t() for one in self._weights[:-2:2]]
+        crossed = self._widths[0] if crosses else 0
+        self._crossed_readout, self._readout = self._weights[-2][0, :crossed], self._weights[-2][0, crossed:]
 
     def _find(self, numbers: Tensor, ids: Tensor, rows: int, room: "_Room", *, distinct: bool) -> None:
         """Look up so many rows; if not distinct, each of their ids by itself, which any number of threads may do."""
@@ -109,6 +115,11 @@ class Whole:
     def _forward(self, numbers: Tensor, share: "_Share") -> None:
         """The logits of a share of a batch that was looked up."""
         native._library.daes_inputs(self._address, share.space, numbers.data_ptr(), share.start, share.stop)
+        share.crossed.clear()
+        for rows in row_slices(0, share.stop - share.start) if self._crosses else ():
+            crossed, logits = cross(share.hidden[0][rows], self._crosses), share.logits[rows]
+            torch.addmv(logits, crossed[-1], self._crossed_readout, out=logits)
+            share.crossed.append((rows, crossed))
         self._ascend(share, 0)
 
     def _ascend(self, share: "_Share", first: int) -> None:
@@ -125,16 +136,16 @@ class Whole:
             share.logits.add_((share.odds * self._combined).sum(1))
 
     @staticmethod
-    def serves(layers: Sequence[Tensor], values: Mapping[str, Any], counts: Counts) -> bool:
+    def serves(
+        layers: Sequence[Tensor], values: Mapping[str, Any], counts: Counts, crosses: Sequence[Tensor] = ()
+    ) -> bool:
         """Whether the tensors are of the right types and shapes and lie in memory row by row."""
         tensors = {name: one for name, one in values.items() if isinstance(one, Tensor)}
         return (
-            native.serves(*layers, *tensors.values())
-            and all(one.dtype == torch.float32 for one in layers)
+            native.serves(*layers, *crosses, *tensors.values())
+            and all(one.dtype == torch.float32 for one in (*layers, *crosses))
             and all(one.dtype == _KINDS.get(name, torch.float32) for name, one in tensors.items())
-            and all(
-                one.shape == shape for one, shape in zip(layers, _layer_shapes(layers, values, counts), strict=True)
-            )
+            and [one.shape for one in (*layers, *crosses)] == _layer_shapes(layers, values, counts, len(crosses))
             and all(one.shape == _shapes(values, counts)[name] for name, one in tensors.items())
         )
 
@@ -156,11 +167,15 @@ def _shapes(values: Mapping[str, Any], counts: Counts) -> dict[str, tuple[int, .
     }
 
 
-def _layer_shapes(layers: Sequence[Tensor], values: Mapping[str, Any], counts: Counts) -> list[tuple[int, ...]]:
-    """Of weight and bias of each layer, the last of which gives one number."""
+def _layer_shapes(
+    layers: Sequence[Tensor], values: Mapping[str, Any], counts: Counts, num_crosses: int
+) -> list[tuple[int, ...]]:
+    """Of weight and bias of each layer, the last of which gives one number, and of this many of the crosses."""
     inputs = (values["q"] + values["p"]) * values["d"] + values["plain"] + counts.q + 2 * counts.ids
-    widths = [inputs, *(len(weight) for weight in layers[:-2:2]), 1]
-    return [shape for into, out in pairwise(widths) for shape in ((out, into), (out,))]
+    widths = [inputs, *(len(weight) for weight in layers[:-2:2])]
+    hidden = [shape for into, out in pairwise(widths) for shape in ((out, into), (out,))]
+    read = widths[-1] + (inputs if num_crosses else 0)
+    return [*hidden, (1, read), (1,), *([(inputs, inputs), (inputs,)] * (num_crosses // 2))]
 
 
 class Scores(Whole):
@@ -196,15 +211,17 @@ class Gradients(Whole):
     Layers and learned values are parameters: `backward` writes their gradients.
     """
 
-    def __init__(self, layers: Sequence[Tensor], values: Mapping[str, Any], counts: Counts) -> None:
-        super().__init__(layers, values, counts)
-        self._tensors = [one for one in (*layers, *values.values()) if isinstance(one, Tensor)]
+    def __init__(
+        self, layers: Sequence[Tensor], values: Mapping[str, Any], counts: Counts, crosses: Sequence[Tensor] = ()
+    ) -> None:
+        super().__init__(layers, values, counts, crosses)
+        self._tensors = [one for one in (*layers, *crosses, *values.values()) if isinstance(one, Tensor)]
         self._known = [one.data_ptr() for one in self._tensors]
         self._table: Tensor = values["rows"]
         learned = {name: values[name] for name in LEARNED if name != "rows" and values[name] is not None}
         self._gradients = {name: torch.empty_like(one).detach() for name, one in learned.items()}
         self._by_layer = [torch.empty_like(one).detach() for one in layers]
-        self._parameters = [*learned.values(), *layers]
+        self._parameters = [*learned.values(), *layers, *crosses]
         self._by_odds = self._gradients.get("combined")
         self._recent: Tensor | None = values["recent"]
         self._correcting = False
@@ -212,7 +229,7 @@ class Gradients(Whole):
         self._projects = False
         sizes, offsets = values["sizes"], values["offsets"]
         self._follows = torch.equal(offsets[1:], offsets[:-1] + sizes[:-1] + 2)  # tables of fields, each other
-        self._room = _Room(self._values, self._widths, counts, 0)
+        self._room = _Room(self._values, self._widths, counts, 0, crosses=bool(crosses))
 
     @property
     def found(self) -> Found:
@@ -226,17 +243,20 @@ class Gradients(Whole):
 
     def _make_room(self, rows: int) -> None:
         """Memory for a batch of so many rows."""
-        self._room = _Room(self._values, self._widths, self.counts, rows)
+        self._room = _Room(self._values, self._widths, self.counts, rows, crosses=bool(self._crosses))
         self._shares = self._room.shares(0, *([rows // 2] if rows >= MANY_ROWS else []), rows)
         fields = (self._values["q"] + self._values["p"]) * self._values["d"]
-        projects = rows >= _PROJECTED_ROWS and len(self._widths) > 2 and self._follows
+        projects = rows >= _PROJECTED_ROWS and len(self._widths) > 2 and self._follows and not self._crosses
         projects &= self.found.rows.numel() < 2**31  # rows are sorted by numbers of 32 bits
         self._projection = Projection(self._values, self._widths, self.counts, rows) if projects else None
-        self._down = [torch.empty(rows, fields), *map(torch.empty_like, self._room.hidden[1:])]
+        self._to_fields = torch.empty(rows, fields)
+        # Of a cross, a gradient of the fields is not known without that of the plain inputs.
+        below = torch.empty(rows, self._widths[0]) if self._crosses else self._to_fields
+        self._down = [below, *map(torch.empty_like, self._room.hidden[1:])]
         if self._projection is not None:
             self._down[1] = self._projection.rows[:, : self._widths[1]]
         self._turned = [*(one.t() for one in self._down[1:]), self._room.hidden[-1].t()]
-        self._downward = [self._weights[0][:, :fields], *self._weights[2:-2:2]]  # plain inputs are last
+        self._downward = [self._weights[0][:, : below.shape[1]], *self._weights[2:-2:2]]  # plain inputs are last
         places = self.found.rows.numel()
         self._distinct = torch.empty(places, dtype=torch.int64)
         self._sums = torch.empty(places, self._values["d"])
@@ -246,8 +266,9 @@ class Gradients(Whole):
             **{name: one.data_ptr() for name, one in self._gradients.items() if name != "combined"},
         )
         dense = (*self._gradients.values(), *self._by_layer)
-        self._all = (ctypes.c_void_p * (len(dense) + 1))(*[one.data_ptr() for one in (self._sums, *dense)])
-        self._sizes = (ctypes.c_int64 * (len(dense) + 1))(0, *[one.numel() for one in dense])
+        count = 1 + len(dense) + len(self._crosses)
+        self._all = (ctypes.c_void_p * count)(*[one.data_ptr() for one in (self._sums, *dense)])
+        self._sizes = (ctypes.c_int64 * count)(0, *[one.numel() for one in (*dense, *self._crosses)])
 
     def forward(self, numbers: Tensor, ids: Tensor, *, correcting: bool) -> Tensor:
         """Logits (B,) of numbers (B, q) and ids (B, p), if correcting with what the errors of the last rows say."""
@@ -308,11 +329,11 @@ class Gradients(Whole):
     def backward(self, gradient: Tensor) -> None:
         """Write the gradients of all parameters, given that of the logits of the last batch, (B,)."""
         hidden, down, found, rows = self._room.hidden, self._down, self._by_layer, gradient.shape[0]
-        torch.mv(self._turned[-1], gradient, out=found[-2][0])
+        torch.mv(self._turned[-1], gradient, out=found[-2][0, len(self._crossed_readout) :])
         torch.sum(gradient, 0, keepdim=True, out=found[-1])
         if self._by_odds is not None:
             torch.mv(self._room.odds.t(), gradient, out=self._by_odds)
-        torch.mul(gradient.unsqueeze(1), self._weights[-2], out=down[-1])
+        torch.mul(gradient.unsqueeze(1), self._readout, out=down[-1])
         waiting = []
         for place in reversed(range(len(hidden) - 1)):
             here, outputs = down[place + 1], hidden[place + 1]
@@ -330,6 +351,7 @@ class Gradients(Whole):
             elif not self._projects:
                 waiting.append(aside(rows, put_weight_gradient, found[0], here, hidden[0]))
                 put_product(down[0], here, self._upward[0])
+        of_crosses = self._cross_backward(gradient) if self._crosses else []
         if self._projects and self._projection is not None:
             if self._recent is not None:
                 self._gradients["recent"].zero_()
@@ -343,12 +365,12 @@ class Gradients(Whole):
                 self._room.address,
                 ctypes.addressof(self._to),
                 gradient.data_ptr(),
-                down[0].data_ptr(),
+                self._to_fields.data_ptr(),
                 rows,
             )
         self._sizes[0] = count * self._sums.shape[1]
         wait(waiting)
-        for parameter, own in zip(self._parameters, (*self._gradients.values(), *found), strict=True):
+        for parameter, own in zip(self._parameters, (*self._gradients.values(), *found, *of_crosses), strict=True):
             parameter.grad = own
         if self._recent is not None and not self._correcting:
             self._recent.grad = None
@@ -359,6 +381,33 @@ class Gradients(Whole):
             is_coalesced=True,
             check_invariants=False,
         )
+
+    def _cross_backward(self, gradient: Tensor) -> list[Tensor]:
+        """Write the gradient of the fields, given that of the logits and what the hidden layers made of it."""
+        every = [(share, gradient[share.start : share.stop]) for share in self._shares]
+        found: list[Tensor]
+        (found, to_readout), *others = together(len(gradient), self._cross_backward_of, every)
+        for other, more in others:
+            torch._foreach_add_([*found, to_readout], [*other, more])
+        self._by_layer[-2][0, : len(to_readout)] = to_readout
+        for place, one in enumerate(found, len(self._all) - len(found)):
+            self._all[place] = one.data_ptr()
+        return found
+
+    @torch.no_grad()
+    def _cross_backward_of(self, share: "_Share", gradient: Tensor) -> tuple[list[Tensor], Tensor]:
+        """The same of a share of the rows; the gradients of the crosses and of what is read of them."""
+        found: list[Any] = [None] * len(self._crosses)
+        below, to_fields = (one[share.start : share.stop] for one in (self._down[0], self._to_fields))
+        to_readout = torch.zeros_like(self._crossed_readout)
+        for rows, kept in share.crossed:
+            own = gradient[rows]
+            to_readout += kept[-1].t().mv(own)
+            up = own.unsqueeze(1) * self._crossed_readout
+            parts = cross_backward(share.hidden[0][rows], kept, self._crosses, up, below[rows], found)
+            torch.add(*(one[:, : to_fields.shape[1]] for one in parts), out=to_fields[rows])
+        share.crossed.clear()
+        return found, to_readout
 
     def norm(self) -> float:
         """The Euclidean norm of all gradients, as they are."""
@@ -372,9 +421,11 @@ class Gradients(Whole):
 class _Room:
     """Memory for rows on their way through a model."""
 
-    def __init__(self, values: Mapping[str, Any], widths: Sequence[int], counts: Counts, rows: int) -> None:
+    def __init__(
+        self, values: Mapping[str, Any], widths: Sequence[int], counts: Counts, rows: int, *, crosses: bool = False
+    ) -> None:
         q, (width, *hidden) = values["q"], widths[:-1]
-        x = memory_of_inputs(rows, width, hidden[0] if hidden else 1)
+        x = memory_of_inputs(rows, width, width if crosses else hidden[0] if hidden else 1)
         self._kept = {
             "x": x,
             "inputs": _floats(0 if values["plain"] else rows, 2 * q),
@@ -406,6 +457,7 @@ class _Room:
                 self.logits[start:stop],
                 self.odds[start:stop],
                 [one[start:stop] for one in self.hidden],
+                [],
             )
             for start, stop in pairwise(ends)
         ]
@@ -421,6 +473,8 @@ class _Share:
     logits: Tensor
     odds: Tensor
     hidden: list[Tensor]
+    crossed: list[tuple[slice, list[Tensor]]]
+    """What `cross` gave, slice by slice of these rows."""
 
 
 _helpers: dict[int, ThreadPoolExecutor] = {}
