@@ -9,7 +9,7 @@ from torch import nn
 
 from daes import native
 from daes.model import CTRModel, DeviceBatch
-from daes.native import crosses, products, projection
+from daes.native import crosses, products, projection, threads
 from daes.native import whole as whole_model
 from daes.serving.scorer import probe_batch
 from daes.simulation import AdStream
@@ -131,7 +131,7 @@ def project(monkeypatch, dense):
 @pytest.mark.parametrize("many", [2, 1000])
 @pytest.mark.parametrize("dense", [None, 0, 1])
 def test_gradients_are_those_of_autograd(options, weighted, rows, many, dense, monkeypatch):
-    monkeypatch.setattr(whole_model, "MANY_ROWS", many)  # from 2 rows on by two threads
+    monkeypatch.setattr(threads, "MANY_ROWS", many)  # from 2 rows on by two threads
     project(monkeypatch, dense)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     model = make_model(**options)
@@ -167,7 +167,7 @@ def test_gradients_are_those_of_autograd(options, weighted, rows, many, dense, m
 @pytest.mark.parametrize("many", [2, 1000])
 def test_crosses_learn_as_by_autograd_in_double_precision(rows, options, smallest, many, monkeypatch):
     monkeypatch.setattr(products, "_SMALLEST", smallest)
-    monkeypatch.setattr(whole_model, "MANY_ROWS", many)  # from 2 rows on by two threads
+    monkeypatch.setattr(threads, "MANY_ROWS", many)  # from 2 rows on by two threads
     monkeypatch.setattr(crosses, "_ROWS", 70)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     model = make_model(backbone="dcnv2", backbone_options=options)
@@ -568,7 +568,7 @@ def test_a_second_thread_changes_nothing_that_is_counted_or_chosen(backbone, mon
     monkeypatch.setattr(whole_model, "_PROJECTED_ROWS", 10**9)
     found = []
     for many in (2, 10**9):
-        monkeypatch.setattr(whole_model, "MANY_ROWS", many)
+        monkeypatch.setattr(threads, "MANY_ROWS", many)
         model = CTRModel(
             STREAM.schema, backbone=backbone, dim=5, sizes=50, evidence={"choose_after": 32, "recent": None}
         )

@@ -8,7 +8,7 @@ from daes import native
 from daes.backbone import dcnv2
 from daes.backbone.dcnv2 import DCNv2
 from daes.backbone.layers import Readout
-from daes.native import crosses, products, whole
+from daes.native import crosses, products, threads
 
 
 @pytest.mark.parametrize("plain_dim", [0, 2])
@@ -67,7 +67,7 @@ class TestFewOperations:
         monkeypatch.setattr(products, "_SMALLEST", smallest)
         monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
         monkeypatch.setattr(crosses, "_ROWS", 16)
-        monkeypatch.setattr(whole, "MANY_ROWS", many)  # from 2 rows on by two threads
+        monkeypatch.setattr(threads, "MANY_ROWS", many)  # from 2 rows on by two threads
         backbone = make(**options)
         given = [one for one in rows_of(backbone, rows, requires_grad=True) if one is not None]
         weights = torch.randn(rows)
@@ -99,7 +99,7 @@ class TestFewOperations:
     def test_without_gradients(self, mode, monkeypatch):
         monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
         monkeypatch.setattr(crosses, "_ROWS", 2)
-        monkeypatch.setattr(whole, "MANY_ROWS", 2)
+        monkeypatch.setattr(threads, "MANY_ROWS", 2)
         backbone = make()
         given = rows_of(backbone, 9)
         expected = backbone(*given).detach()

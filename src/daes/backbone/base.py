@@ -96,7 +96,7 @@ class Backbone(Configurable, nn.Module, ABC):
 
     @property
     def halves_batches(self) -> bool:
-        """Whether two threads do most of the work on a large batch where torch has one (`daes.native.whole.aside`)."""
+        """Whether two threads do most of the work on a large batch where torch has one (`daes.native.threads`)."""
         return False
 
     @property

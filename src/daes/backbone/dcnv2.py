@@ -16,7 +16,7 @@ from daes.backbone.registry import register_backbone
 from daes.native.crosses import add_to, cross, cross_backward, row_slices
 from daes.native.network import Network, leak_, leak_backward_
 from daes.native.products import product, put_product, transformed, weight_gradient
-from daes.native.whole import together
+from daes.native.threads import map_parts
 from daes.registry import Reference
 
 
@@ -127,7 +127,7 @@ class MatrixCross(nn.Module):
 class _Logits(torch.autograd.Function):
     """Logits (B,) of inputs (B, D), given weight and bias of L crosses, of hidden layers and of the readout.
 
-    A second thread may compute half of the rows (`daes.native.whole.together`).
+    A second thread may compute half of the rows (`daes.native.threads`).
     """
 
     @staticmethod
@@ -135,7 +135,7 @@ class _Logits(torch.autograd.Function):
         logits = inputs.new_empty(len(inputs))
         rows = 0 if torch.is_inference_mode_enabled() else len(inputs)  # whose tensors no other thread may write
         ctx.halves = _halves(len(inputs))
-        kept = together(rows, _score, [(inputs, logits, num_crosses, slope, weights, half) for half in ctx.halves])
+        kept = map_parts(rows, _score, [(inputs, logits, num_crosses, slope, weights, half) for half in ctx.halves])
         ctx.save_for_backward(inputs, *weights, *chain(*kept))
         ctx.num_crosses, ctx.slope, ctx.num_weights = num_crosses, slope, len(weights)
         return logits
@@ -162,7 +162,7 @@ class _Logits(torch.autograd.Function):
             )
             for half in ctx.halves
         ]
-        found, *others = together(len(inputs), _learn, halves)
+        found, *others = map_parts(len(inputs), _learn, halves)
         for other in others:
             torch._foreach_add_(found, other)
         return to_inputs, None, None, *found

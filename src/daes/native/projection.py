@@ -76,7 +76,7 @@ class Projection:
         self.scratch = _floats(2, _SIDE, self.width + dim + 3)
 
     def holds(self, model: int, space: int, ids: int) -> bool:
-        """Whether there is room for so many different ids; if so, their fields are known from now on."""
+        """Whether there is memory for so many different ids; if so, their fields are known from now on."""
         if ids > self._most:
             return False
         native._library.daes_group(model, space, self.address)
@@ -89,8 +89,8 @@ class Projection:
         if self._pairs:
             torch.mul(sums, gradient.unsqueeze(1), out=self.rows[:, self._pairs : self._pairs + sums.shape[1]])
 
-    def lots(self, by_row: int, by_vector: int) -> list[tuple[int, int]]:
-        """The fields in two lots of about the same work, as a row and a vector of a field have; all numbers in one."""
+    def halves(self, by_row: int, by_vector: int) -> list[tuple[int, int]]:
+        """The fields in two parts of about the same work, as a row and a vector of a field have; all numbers in one."""
         numbers = 3 * self._q + 10  # two vectors of each, and dense inputs
         rows = np.concatenate([np.zeros(self._q), numbers + np.arange(self._p + 1)])
         done = by_row * self._rows * rows + by_vector * self._firsts

@@ -5,9 +5,7 @@ puts every part where the network reads it.
 """
 
 import ctypes
-import os
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
@@ -19,11 +17,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from daes import native
+from daes.native import threads
 from daes.native.crosses import cross, cross_backward, row_slices
 from daes.native.evidence import Counts, Found
 from daes.native.network import leak_
 from daes.native.products import memory_of_inputs, put_product, put_weight_gradient, quicker
 from daes.native.projection import Projection
+from daes.native.threads import map_parts, submit, wait
 
 _NUMBERS = ("q", "p", "d", "K", "M", "plain", "num_layers")
 LEARNED = ("table", "linear", "missing", "rows", "first_order", "evidence", "recent", "combined")
@@ -33,8 +33,6 @@ FEW_ROWS = 32
 """From there on matrix products of torch are quicker than loops."""
 _ROWS_SCORED = 1024
 """Rows scored at a time, which stay in the cache."""
-MANY_ROWS = 2048
-"""From so many rows on a second thread takes its share of learning."""
 _PROJECTED_ROWS = 256
 """From so many rows on vectors that rows share are multiplied once, if these are few."""
 _KINDS = dict.fromkeys(_WHOLE, torch.int64)
@@ -108,9 +106,9 @@ class Whole:
         crossed = self._widths[0] if crosses else 0
         self._crossed_readout, self._readout = self._weights[-2][0, :crossed], self._weights[-2][0, crossed:]
 
-    def _find(self, numbers: Tensor, ids: Tensor, rows: int, room: "_Room", *, distinct: bool) -> None:
+    def _find(self, numbers: Tensor, ids: Tensor, rows: int, buffers: "_Buffers", *, distinct: bool) -> None:
         """Look up so many rows; if not distinct, each of their ids by itself, which any number of threads may do."""
-        native._library.daes_find(self._address, room.address, numbers.data_ptr(), ids.data_ptr(), rows, distinct)
+        native._library.daes_find(self._address, buffers.address, numbers.data_ptr(), ids.data_ptr(), rows, distinct)
 
     def _forward(self, numbers: Tensor, share: "_Share") -> None:
         """The logits of a share of a batch that was looked up."""
@@ -197,10 +195,10 @@ class Scores(Whole):
         return logits
 
     def _score(self, numbers: Tensor, ids: Tensor, logits: Tensor) -> None:
-        room = _Room(self._values, self._widths, self.counts, min(len(ids), _ROWS_SCORED))
+        buffers = _Buffers(self._values, self._widths, self.counts, min(len(ids), _ROWS_SCORED))
         for start in range(0, len(ids), _ROWS_SCORED):
-            (share,) = room.shares(0, min(len(ids) - start, _ROWS_SCORED))
-            self._find(numbers[start:], ids[start:], share.stop, room, distinct=False)
+            (share,) = buffers.shares(0, min(len(ids) - start, _ROWS_SCORED))
+            self._find(numbers[start:], ids[start:], share.stop, buffers, distinct=False)
             self._forward(numbers[start:], share)
             logits[start : start + share.stop] = share.logits
 
@@ -229,22 +227,22 @@ class Gradients(Whole):
         self._projects = False
         sizes, offsets = values["sizes"], values["offsets"]
         self._follows = torch.equal(offsets[1:], offsets[:-1] + sizes[:-1] + 2)  # tables of fields, each other
-        self._room = _Room(self._values, self._widths, counts, 0, crosses=bool(crosses))
+        self._buffers = _Buffers(self._values, self._widths, counts, 0, crosses=bool(crosses))
 
     @property
     def found(self) -> Found:
         """Where the last batch was looked up."""
-        return self._room.found
+        return self._buffers.found
 
     @property
     def is_current(self) -> bool:
         """Whether all tensors are where they were."""
         return [one.data_ptr() for one in self._tensors] == self._known
 
-    def _make_room(self, rows: int) -> None:
+    def _allocate(self, rows: int) -> None:
         """Memory for a batch of so many rows."""
-        self._room = _Room(self._values, self._widths, self.counts, rows, crosses=bool(self._crosses))
-        self._shares = self._room.shares(0, *([rows // 2] if rows >= MANY_ROWS else []), rows)
+        self._buffers = _Buffers(self._values, self._widths, self.counts, rows, crosses=bool(self._crosses))
+        self._shares = self._buffers.shares(0, *([rows // 2] if rows >= threads.MANY_ROWS else []), rows)
         fields = (self._values["q"] + self._values["p"]) * self._values["d"]
         projects = rows >= _PROJECTED_ROWS and len(self._widths) > 2 and self._follows and not self._crosses
         projects &= self.found.rows.numel() < 2**31  # rows are sorted by numbers of 32 bits
@@ -252,10 +250,10 @@ class Gradients(Whole):
         self._to_fields = torch.empty(rows, fields)
         # Of a cross, a gradient of the fields is not known without that of the plain inputs.
         below = torch.empty(rows, self._widths[0]) if self._crosses else self._to_fields
-        self._down = [below, *map(torch.empty_like, self._room.hidden[1:])]
+        self._down = [below, *map(torch.empty_like, self._buffers.hidden[1:])]
         if self._projection is not None:
             self._down[1] = self._projection.rows[:, : self._widths[1]]
-        self._turned = [*(one.t() for one in self._down[1:]), self._room.hidden[-1].t()]
+        self._turned = [*(one.t() for one in self._down[1:]), self._buffers.hidden[-1].t()]
         self._downward = [self._weights[0][:, : below.shape[1]], *self._weights[2:-2:2]]  # plain inputs are last
         places = self.found.rows.numel()
         self._distinct = torch.empty(places, dtype=torch.int64)
@@ -273,26 +271,23 @@ class Gradients(Whole):
     def forward(self, numbers: Tensor, ids: Tensor, *, correcting: bool) -> Tensor:
         """Logits (B,) of numbers (B, q) and ids (B, p), if correcting with what the errors of the last rows say."""
         if len(self.found.rows) != len(ids):
-            self._make_room(len(ids))
+            self._allocate(len(ids))
         self._correcting = correcting and self._recent is not None
         self._model.recent = self._recent.data_ptr() if correcting and self._recent is not None else None
-        self._find(numbers, ids, len(ids), self._room, distinct=True)
+        self._find(numbers, ids, len(ids), self._buffers, distinct=True)
         known = self._projection
-        self._projects = known is not None and known.holds(self._address, self._room.address, self.found.ids)
+        self._projects = known is not None and known.holds(self._address, self._buffers.address, self.found.ids)
         if known is not None and self._projects:
-            self._together(known.lots(0, 1) if len(self._shares) > 1 else [known.fields], self._project)
-        self._together([(numbers, share) for share in self._shares], self._gather if self._projects else self._forward)
-        return self._room.logits.clone()
-
-    def _together(self, lots: Sequence[tuple[Any, ...]], work: Callable[..., None]) -> None:
-        """Work on lots of a batch, in several threads if that pays."""
-        together(len(self.found.rows), work, lots)
+            map_parts(len(ids), self._project, known.halves(0, 1) if len(self._shares) > 1 else [known.fields])
+        forward = self._gather if self._projects else self._forward
+        map_parts(len(ids), forward, [(numbers, share) for share in self._shares])
+        return self._buffers.logits.clone()
 
     def _project(self, start: int, stop: int) -> None:
         """Project the vectors of some fields."""
         known = self._projection
         assert known is not None
-        native._library.daes_project(self._address, self._room.address, known.address, start, stop)
+        native._library.daes_project(self._address, self._buffers.address, known.address, start, stop)
 
     def _gather(self, numbers: Tensor, share: "_Share") -> None:
         """The logits of a share of a batch whose vectors are projected."""
@@ -306,7 +301,7 @@ class Gradients(Whole):
             share.start,
             share.stop,
             known.scratch[int(share.start > 0)].data_ptr(),
-            self._room.hidden[1].data_ptr(),
+            self._buffers.hidden[1].data_ptr(),
         )
         self._ascend(share, 1)
 
@@ -316,7 +311,7 @@ class Gradients(Whole):
         assert known is not None
         native._library.daes_scatter(
             self._address,
-            self._room.address,
+            self._buffers.address,
             known.address,
             ctypes.addressof(self._to),
             len(self.found.rows),
@@ -328,11 +323,11 @@ class Gradients(Whole):
 
     def backward(self, gradient: Tensor) -> None:
         """Write the gradients of all parameters, given that of the logits of the last batch, (B,)."""
-        hidden, down, found, rows = self._room.hidden, self._down, self._by_layer, gradient.shape[0]
+        hidden, down, found, rows = self._buffers.hidden, self._down, self._by_layer, gradient.shape[0]
         torch.mv(self._turned[-1], gradient, out=found[-2][0, len(self._crossed_readout) :])
         torch.sum(gradient, 0, keepdim=True, out=found[-1])
         if self._by_odds is not None:
-            torch.mv(self._room.odds.t(), gradient, out=self._by_odds)
+            torch.mv(self._buffers.odds.t(), gradient, out=self._by_odds)
         torch.mul(gradient.unsqueeze(1), self._readout, out=down[-1])
         waiting = []
         for place in reversed(range(len(hidden) - 1)):
@@ -346,23 +341,23 @@ class Gradients(Whole):
                 found[2 * place + 1].data_ptr(),
             )
             if place or not (self._projects or quicker(here, hidden[0].shape[1])):
-                waiting.append(aside(rows, torch.mm, self._turned[place], hidden[place], out=found[2 * place]))
+                waiting.append(submit(rows, torch.mm, self._turned[place], hidden[place], out=found[2 * place]))
                 torch.mm(here, self._downward[place], out=down[place])
             elif not self._projects:
-                waiting.append(aside(rows, put_weight_gradient, found[0], here, hidden[0]))
+                waiting.append(submit(rows, put_weight_gradient, found[0], here, hidden[0]))
                 put_product(down[0], here, self._upward[0])
         of_crosses = self._cross_backward(gradient) if self._crosses else []
         if self._projects and self._projection is not None:
             if self._recent is not None:
                 self._gradients["recent"].zero_()
-            self._projection.put_around(gradient, self._room.sums)
-            lots = self._projection.lots(1, 8) if len(self._shares) > 1 else [self._projection.fields]
-            self._together(lots, self._scatter)
+            self._projection.put_around(gradient, self._buffers.sums)
+            parts = self._projection.halves(1, 8) if len(self._shares) > 1 else [self._projection.fields]
+            map_parts(rows, self._scatter, parts)
             count = self.found.ids
         else:
             count = native._library.daes_gradients(
                 self._address,
-                self._room.address,
+                self._buffers.address,
                 ctypes.addressof(self._to),
                 gradient.data_ptr(),
                 self._to_fields.data_ptr(),
@@ -386,7 +381,7 @@ class Gradients(Whole):
         """Write the gradient of the fields, given that of the logits and what the hidden layers made of it."""
         every = [(share, gradient[share.start : share.stop]) for share in self._shares]
         found: list[Tensor]
-        (found, to_readout), *others = together(len(gradient), self._cross_backward_of, every)
+        (found, to_readout), *others = map_parts(len(gradient), self._cross_backward_of, every)
         for other, more in others:
             torch._foreach_add_([*found, to_readout], [*other, more])
         self._by_layer[-2][0, : len(to_readout)] = to_readout
@@ -418,7 +413,7 @@ class Gradients(Whole):
         return type(None), ()  # a copy of a model has its own
 
 
-class _Room:
+class _Buffers:
     """Memory for rows on their way through a model."""
 
     def __init__(
@@ -465,7 +460,7 @@ class _Room:
 
 @dataclass(frozen=True)
 class _Share:
-    """The rows from `start` to `stop` of a room."""
+    """The rows from `start` to `stop` of a buffers."""
 
     start: int
     stop: int
@@ -475,38 +470,3 @@ class _Share:
     hidden: list[Tensor]
     crossed: list[tuple[slice, list[Tensor]]]
     """What `cross` gave, slice by slice of these rows."""
-
-
-_helpers: dict[int, ThreadPoolExecutor] = {}
-
-
-def aside(rows: int, work: Callable[..., Any], *arguments: Any, **options: Any) -> Future[Any] | None:
-    """Do work on so many rows in another thread, if that pays; otherwise at once.
-
-    Torch may have threads of its own for matrix products, which is better with many cores.
-    """
-    if rows < MANY_ROWS or torch.get_num_threads() > 1:
-        work(*arguments, **options)
-        return None
-    if os.getpid() not in _helpers:  # a thread does not outlive a fork
-        _helpers[os.getpid()] = ThreadPoolExecutor(1, "daes-step", torch.set_num_threads, (1,))
-    return _helpers[os.getpid()].submit(work, *arguments, **options)
-
-
-def together(rows: int, work: Callable[..., Any], lots: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """What work on each lot of a batch of so many rows gives, in several threads if that pays."""
-    found = list[Any](lots)
-
-    def do(place: int) -> None:
-        found[place] = work(*lots[place])
-
-    waiting = [aside(rows, do, place) for place in range(1, len(lots))]
-    do(0)
-    wait(waiting)
-    return found
-
-
-def wait(work: Sequence[Future[Any] | None]) -> None:
-    for one in work:
-        if one is not None:
-            one.result()

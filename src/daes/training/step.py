@@ -17,7 +17,7 @@ from daes.backbone import Backbone
 from daes.embedding.processes import refuse_several_processes
 from daes.evidence import EvidenceInputs
 from daes.model import CTRModel, DeviceBatch
-from daes.native.whole import MANY_ROWS, aside, wait
+from daes.native.threads import MANY_ROWS, submit, wait
 from daes.stream.batch import Batch
 from daes.training.ahead import Plan, plan, take_in
 from daes.training.config import TrainConfig
@@ -204,7 +204,7 @@ class TrainingStep:
         # Combinations that are chosen anew get new weights, so that they are counted after the optimiser's step.
         independent = done is None and (found is not None or self._counts_independently())
         in_parallel = independent and not model.evidence.due(len(rows))
-        counting = [aside(len(rows), model.count, rows, logits, found)] if in_parallel else []
+        counting = [submit(len(rows), model.count, rows, logits, found)] if in_parallel else []
         try:
             if done is None:
                 self.optimizers.step()
