@@ -61,6 +61,8 @@ def combine(combined, fields=4):
         {"embedding_options": {"plain": [], "linear": None, "knots": 10}},
         {"embedding_options": {"basis": "thermometer"}, "backbone_options": {"dropout": 0.5}},
         {"backbone_options": {"slope": 0.7, "pairs": 0.3}},
+        {"backbone": "dcnv2", "backbone_options": {"hidden": (70, 3)}},
+        {"backbone": "dcnv2", "evidence": False, "embedding_options": {"plain": [], "basis": "thermometer"}},
     ],
 )
 @pytest.mark.parametrize("rows", [0, 1, 40])
@@ -80,7 +82,8 @@ def test_scores_are_those_of_the_model(options, rows, monkeypatch):
     [
         {"embedding": "fe"},
         {"embedding": "daes-gate"},
-        {"backbone": "dcnv2"},
+        {"backbone": "ipnn"},
+        {"backbone": "dcnv2", "backbone_options": {"rank": 3}},
         {"backbone_options": {"batch_norm": True}},
         {"categorical_options": {"mode": "vocabulary"}},
         {"embedding_options": {"linear": "rank"}},

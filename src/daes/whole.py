@@ -25,13 +25,14 @@ _LOSS = CTRModel.cross_entropy
 def whole_scores(model: CTRModel) -> Scores | None:
     """The logits of a frozen model, of a few rows by one call, if its parts are those of the default."""
     parts = _parts(model)
-    if parts is None or parts[0].crosses:
+    if parts is None:
         return None
-    (layers, *_), values, counts = parts
+    (layers, *_, crosses), values, counts = parts
     assert isinstance(model.numerical, DAES)
     values["table"] = blend_rows(values["table"].detach(), model.numerical.basis)
     values |= {"M": values["table"].shape[1] - 1, "recent": None}
-    return Scores(layers, values, counts) if Scores.serves(layers, values, counts) else None
+    given = layers, values, counts, crosses
+    return Scores(*given) if Scores.serves(*given) else None
 
 
 class WholeModel:

@@ -85,6 +85,8 @@ class Whole:
         counts: what past clicks are counted in.
     """
 
+    _learns = False
+
     def __init__(
         self, layers: Sequence[Tensor], values: Mapping[str, Any], counts: Counts, crosses: Sequence[Tensor] = ()
     ) -> None:
@@ -117,7 +119,8 @@ class Whole:
         for rows in row_slices(0, share.stop - share.start) if self._crosses else ():
             crossed, logits = cross(share.hidden[0][rows], self._crosses), share.logits[rows]
             torch.addmv(logits, crossed[-1], self._crossed_readout, out=logits)
-            share.crossed.append((rows, crossed))
+            if self._learns:
+                share.crossed.append((rows, crossed))
         self._ascend(share, 0)
 
     def _ascend(self, share: "_Share", first: int) -> None:
@@ -186,7 +189,7 @@ class Scores(Whole):
         if (numbers.shape, ids.shape) != shapes:
             raise ValueError(f"numbers and ids must have the shapes {shapes}, got {numbers.shape} and {ids.shape}")
         logits = np.empty(len(numbers), np.float32)
-        if len(numbers) > FEW_ROWS:
+        if len(numbers) > FEW_ROWS or self._crosses:
             self._score(torch.from_numpy(numbers), torch.from_numpy(ids), torch.from_numpy(logits))
         elif not native._library.daes_score(
             self._address, numbers.ctypes.data, ids.ctypes.data, len(numbers), logits.ctypes.data
@@ -195,7 +198,9 @@ class Scores(Whole):
         return logits
 
     def _score(self, numbers: Tensor, ids: Tensor, logits: Tensor) -> None:
-        buffers = _Buffers(self._values, self._widths, self.counts, min(len(ids), _ROWS_SCORED))
+        buffers = _Buffers(
+            self._values, self._widths, self.counts, min(len(ids), _ROWS_SCORED), crosses=bool(self._crosses)
+        )
         for start in range(0, len(ids), _ROWS_SCORED):
             (share,) = buffers.shares(0, min(len(ids) - start, _ROWS_SCORED))
             self._find(numbers[start:], ids[start:], share.stop, buffers, distinct=False)
@@ -208,6 +213,8 @@ class Gradients(Whole):
 
     Layers and learned values are parameters: `backward` writes their gradients.
     """
+
+    _learns = True
 
     def __init__(
         self, layers: Sequence[Tensor], values: Mapping[str, Any], counts: Counts, crosses: Sequence[Tensor] = ()
