@@ -7,7 +7,6 @@ from shlex import quote
 import numpy as np
 
 from daes.formatting import compact, count, counted, fixed, percent
-from daes.report.categories import TableLoad
 from daes.report.content import Block, Command, Notes, WarningBox
 from daes.report.features import ColumnSummary
 from daes.report.run_record import RunRecord
@@ -20,10 +19,10 @@ _SHIFT = 0.25
 _NAMED = 3
 
 
-def summary(run: RunRecord, columns: Sequence[ColumnSummary], tables: Sequence[TableLoad]) -> list[Block]:
+def summary(run: RunRecord, columns: Sequence[ColumnSummary]) -> list[Block]:
     """Findings, warnings, and next commands."""
     found: list[Block] = [Notes(list(findings(run, columns)) or ["No row with a label was scored."])]
-    warned = list(warnings(run, columns, tables))
+    warned = list(warnings(run, columns))
     if warned:
         found.append(WarningBox(warned))
     return [*found, *next_commands(run)]
@@ -99,7 +98,7 @@ def _drift(columns: Sequence[ColumnSummary]) -> Iterator[str]:
         yield "No numerical column drifted much."
 
 
-def warnings(run: RunRecord, columns: Sequence[ColumnSummary], tables: Sequence[TableLoad]) -> Iterator[str]:
+def warnings(run: RunRecord, columns: Sequence[ColumnSummary]) -> Iterator[str]:
     """Possible problems of the run or its data."""
     yield from (f"{name} is not defined: {reason}." for name, reason in run.undefined.items())
     steps = _steps(run)
@@ -126,7 +125,7 @@ def warnings(run: RunRecord, columns: Sequence[ColumnSummary], tables: Sequence[
             column.name for column in columns if column.fresh > 0.5 and not column.matters
         ],
         "Most values of {} share their row of the table with others (--table-size).": [
-            table.name for table in tables if table.shared > 0.5
+            column.name for column in columns if column.shared > 0.5
         ],
     }
     yield from (sentence.format(_listed(names)) for sentence, names in said.items() if names)
