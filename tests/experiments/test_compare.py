@@ -190,6 +190,18 @@ def test_who_is_tested_against_whom():
     assert replace(named, subject="efd").default_subject() == ("efd", ("M=10", "M=20"))
 
 
+def test_an_undefined_eighth_is_not_the_best():
+    curves = {"fe": [float("nan"), float("nan"), 0.6], "ple": [float("nan"), 0.7, 0.65]}
+    results = [TrialResult(label, label, "lr", 0, "stream", eighths={"auc": curve}) for label, curve in curves.items()]
+    comparison = Comparison("stream", ("fe", "ple", "efd"), ("lr",), (0,), tuple(results))
+    cells = [[(cell.content, cell.strong) for cell in row[1:]] for row in comparison.eighths_table("lr").rows]
+    assert cells == [
+        [("–", False), ("–", False), ("0.6000", False)],
+        [("–", False), ("0.7000", True), ("0.6500", True)],
+        [("–", False)] * 3,
+    ]
+
+
 def test_what_is_printed_marks_the_best_and_the_significant():
     comparison = made_up({"efd": [0.60, 0.61, 0.60], "ple": [0.70, 0.71, 0.70], "daes": [0.75, 0.76, 0.75]})
     text = comparison.to_markdown()

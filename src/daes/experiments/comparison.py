@@ -224,7 +224,8 @@ class Comparison:
     def eighths_table(self, backbone: str) -> Table:
         """AUC of every method on each eighth of the stream; the best of each eighth is strong."""
         curves = {label: [fixed(value) for value in self.eighths(label, backbone)] for label in self.methods}
-        best = [max(column) for column in zip(*filter(None, curves.values()), strict=True)]
+        columns = zip(*filter(None, curves.values()), strict=True)
+        best = [max((value for value in column if value != NONE), default=None) for column in columns]
         rows: list[list[object]] = []
         for label, known in curves.items():
             curve = known or [NONE] * len(best)

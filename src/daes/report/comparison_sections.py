@@ -129,7 +129,7 @@ def rank_table(compared: Compared) -> Table:
 
 
 def _label(compared: Compared, label: str) -> Cell:
-    return Cell(label, colour=compared.style(label).colour)
+    return Cell(label, colour=compared.line(label).colour)
 
 
 def significance_table(compared: Compared) -> Table | None:
