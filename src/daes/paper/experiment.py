@@ -1,5 +1,6 @@
 """What an experiment is: its run, description and figure, with its settings."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from inspect import cleandoc
@@ -128,22 +129,16 @@ class Execution:
             raise OutOfTimeError(done)
 
 
-@dataclass(frozen=True)
-class Experiment:
+class Experiment(ABC):
     """One table or figure of the paper, or one of ours about it.
 
-    Args:
+    Attributes:
         name: its name in `daes paper`.
         title: a heading.
         what: one sentence for the list.
         claim: what the paper says or shows.
         differs: what is different here, and why.
-        run: does the work; called with the settings, a data set (None where none is needed) and the execution.
-        markdown: describes a result.
-        judge: which parts of the claim hold in a result (none where nothing is judged), and a sentence or two for an
-            overview. Its docstring, in Markdown, says what the parts are.
-        draw: draws a result, from its JSON alone.
-        verdict: the outcome in more words; by default the sentence of `judge`.
+        judged_by: the parts by which the claim is judged, in Markdown.
         data: the default data sets, as `Dataset.open` takes them; empty where it needs none.
         accepts: the data sets it can run on; None for all.
         uses: the settings that it depends on. All others are left at their defaults, and only these are stored with a
@@ -154,23 +149,37 @@ class Experiment:
     name: str
     title: str
     what: str
-    claim: str
-    differs: str
-    run: Callable[[ExperimentSettings, Dataset | None, Execution], Findings]
-    markdown: Callable[["ExperimentResult"], str]
-    judge: Callable[["ExperimentResult"], Judgement]
-    draw: Callable[["ExperimentResult"], "Figure"]
-    verdict: Callable[["ExperimentResult"], str] = field(default=None)  # type: ignore[assignment]  # set below
+    claim: str = ""
+    differs: str = ""
+    judged_by: str = ""
     data: tuple[str, ...] = ()
     accepts: tuple[str, ...] | None = None
     uses: tuple[str, ...] = ("rows", "seeds")
     of_the_paper: bool = True
 
-    def __post_init__(self) -> None:
-        for name in ("claim", "differs"):
-            object.__setattr__(self, name, cleandoc(getattr(self, name)))
-        if self.verdict is None:
-            object.__setattr__(self, "verdict", lambda result: self.judge(result)[1])
+    def __init_subclass__(cls) -> None:
+        for name in ("claim", "differs", "judged_by"):
+            setattr(cls, name, cleandoc(getattr(cls, name)))
+
+    @abstractmethod
+    def run(self, settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
+        """Do the work; `data` is None where none is needed."""
+
+    @abstractmethod
+    def markdown(self, result: "ExperimentResult") -> str:
+        """Describe a result."""
+
+    @abstractmethod
+    def judge(self, result: "ExperimentResult") -> Judgement:
+        """Which parts of the claim hold in a result (none where nothing is judged), and a sentence for an overview."""
+
+    def verdict(self, result: "ExperimentResult") -> str:
+        """The outcome in more words; by default the sentence of `judge`."""
+        return self.judge(result)[1]
+
+    @abstractmethod
+    def draw(self, result: "ExperimentResult") -> "Figure":
+        """Draw a result, from its JSON alone."""
 
     def used(self, settings: ExperimentSettings) -> ExperimentSettings:
         """The settings that it uses, with defaults for all others."""

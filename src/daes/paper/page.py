@@ -4,7 +4,6 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from inspect import getdoc
 from pathlib import Path
 from urllib.parse import quote
 
@@ -150,7 +149,7 @@ def _section(experiment: Experiment, results: Sequence[ExperimentResult], folder
         f"## {experiment.title}",
         f"**The paper.** {experiment.claim}",
         f"**What differs, and why.** {experiment.differs}",
-        f"**Judged by.** {getdoc(experiment.judge)}",
+        f"**Judged by.** {experiment.judged_by}",
     ]
     for result in results:
         judged, _ = experiment.judge(result)
