@@ -10,7 +10,7 @@ import pytest
 from daes.distribution.context import ContextRanking
 from daes.paper import EXPERIMENTS, ExperimentSettings
 from daes.paper.ablations import BETAS, COUNTS, MODULATIONS, beta_label, count_label
-from daes.paper.judging import word
+from daes.paper.experiment import word
 from daes.stream.dataset import Dataset
 
 from .conftest import make_result, run_and_show, show

@@ -9,13 +9,12 @@ import numpy as np
 from daes.extras import require
 from daes.formatting import count, counted, fixed, percent
 from daes.paper import figures
-from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
-from daes.paper.judging import ENOUGH_SEEDS, Judgement
+from daes.paper.experiment import ENOUGH_SEEDS, Execution, Experiment, ExperimentSettings, Findings, Judgement
 from daes.paper.market import Market, simulate
 from daes.paper.pieces import run_pieces
 from daes.paper.published import ARPU_GAIN
 from daes.paper.result import ExperimentResult
-from daes.paper.titles import method_title
+from daes.paper.scores import method_title
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
 

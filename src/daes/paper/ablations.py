@@ -6,24 +6,24 @@ from itertools import chain, pairwise, product
 
 from daes.formatting import fixed
 from daes.paper import figures
-from daes.paper.experiment import TRAINING, Execution, Experiment, ExperimentSettings, Findings
-from daes.paper.judging import Judgement, most
+from daes.paper.experiment import TRAINING, Execution, Experiment, ExperimentSettings, Findings, Judgement, most
 from daes.paper.published import BETA
 from daes.paper.result import ExperimentResult
 from daes.paper.scores import (
     PairComparison,
     Series,
+    backbone_title,
     changes,
     compare_pairs,
     dot_figure,
     failures,
     how_trained,
     line_figure,
+    method_title,
     scores_of,
     scores_table,
     series_table,
 )
-from daes.paper.titles import backbone_title, method_title
 from daes.paper.variants import Variant, train_variants
 from daes.stream.dataset import Dataset
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 from daes.distribution import ContextRanking, rank_context_fields, smallest_cardinality
 from daes.formatting import count, fixed, p_value
 from daes.paper.ablations import MODULATIONS, DotAblation
-from daes.paper.experiment import ExperimentSettings, Findings
-from daes.paper.judging import Judgement
+from daes.paper.experiment import ExperimentSettings, Findings, Judgement
 from daes.paper.result import ExperimentResult
 from daes.paper.scores import compare_pairs
 from daes.paper.variants import Variant

@@ -14,12 +14,11 @@ from daes.formatting import count, percent
 from daes.model import CTRModel
 from daes.paper import figures
 from daes.paper.data import without_folders
-from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
-from daes.paper.judging import Judgement
+from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings, Judgement
 from daes.paper.pieces import run_pieces
 from daes.paper.published import BATCH_SIZE, QPS_CHANGE, RESERVOIR_SIZE, as_published
 from daes.paper.result import ExperimentResult
-from daes.paper.titles import method_title
+from daes.paper.scores import method_title
 from daes.stream.batch import Batch
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table

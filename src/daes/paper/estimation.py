@@ -11,8 +11,7 @@ from daes.paper import figures
 from daes.paper.data import Floats, columns, name_in
 from daes.paper.divergence import FLOOR, bucket_divergence, expected_draws, kl_by_chance, occupied_bins, slots
 from daes.paper.estimation_figure import KINDS, SAMPLERS, draw
-from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
-from daes.paper.judging import Judgement, most
+from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings, Judgement, most
 from daes.paper.published import BATCH_SIZE, ESTIMATION_CALLS, ESTIMATION_KL, ESTIMATION_LENGTHS
 from daes.paper.result import ExperimentResult
 from daes.simulation import AdStream

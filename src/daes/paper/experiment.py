@@ -1,7 +1,7 @@
-"""What an experiment is: its run, description and figure, with its settings."""
+"""What an experiment is: its run, description and figure, with its settings, and when a claim holds."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from inspect import cleandoc
 from pathlib import Path
@@ -12,7 +12,6 @@ from daes.choices import check_choices, not_one_of
 from daes.embedding import METHODS
 from daes.experiments.rivals import RIVALS
 from daes.experiments.runner import is_past
-from daes.paper.judging import Judgement
 from daes.stream.dataset import Dataset
 
 if TYPE_CHECKING:
@@ -26,6 +25,14 @@ GIVEN = ("none", "plain", "evidence", "both")
 """Which of the default's inputs `ladder` can give to rivals."""
 Findings = dict[str, Any]
 """The findings of a run as plain values: their JSON must suffice to describe and to draw them."""
+Part = bool | None
+"""Whether a part of a claim holds; None where the result points that way but may be chance."""
+Judgement = tuple[Sequence[Part], str]
+"""Which parts of a claim hold in a result (none where nothing is judged), and a sentence or two for an overview."""
+STANDARD_ERRORS = 4
+"""How far a simulation may differ from theory by chance."""
+ENOUGH_SEEDS = 3
+"""Minimum number of seeds for an interval between seeds."""
 
 
 class OutOfTimeError(Exception):
@@ -184,3 +191,38 @@ class Experiment(ABC):
     def used(self, settings: ExperimentSettings) -> ExperimentSettings:
         """The settings that it uses, with defaults for all others."""
         return ExperimentSettings(**{name: getattr(settings, name) for name in self.uses})
+
+
+def most(some: int, of: int) -> bool:
+    """More than half.
+
+    >>> most(2, 3), most(1, 2), most(0, 0)
+    (True, False, False)
+    """
+    return 2 * some > of
+
+
+def shown(ahead: int, surely: int, of: int) -> Part:
+    """Whether something is significantly better in most cases; None if it is ahead in most, but not significantly.
+
+    >>> shown(6, 4, 6), shown(6, 1, 6), shown(1, 1, 6)
+    (True, None, False)
+    """
+    return True if most(surely, of) else None if most(ahead, of) else False
+
+
+def word(parts: Sequence[Part]) -> str:
+    """Whether a claim holds, by its parts; it partly holds if the first part does, or at least half of them.
+
+    >>> [word(parts) for parts in ([True, True], [True, False], [True, None], [False], [])]
+    ['holds', 'partly holds', 'partly holds', 'does not hold', '–']
+    >>> [word(parts) for parts in ([None], [None, False], [True, False, False], [False, False, True])]
+    ['not shown', 'does not hold', 'partly holds', 'does not hold']
+    """
+    if not parts:
+        return "–"
+    if all(parts):
+        return "holds"
+    if parts[0] or 2 * sum(part is True for part in parts) >= len(parts):
+        return "partly holds"
+    return "not shown" if all(part is None for part in parts) else "does not hold"

@@ -16,12 +16,11 @@ from daes.experiments.scores import collect_scores
 from daes.experiments.trial import MEASURES, Trial, TrialResult
 from daes.formatting import counted
 from daes.paper import figures, ladder_result
-from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
-from daes.paper.judging import Judgement
+from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings, Judgement
 from daes.paper.ladder_result import RIVAL, RUNG, SUMMARY
 from daes.paper.published import PAPER_METHODS, as_published
 from daes.paper.result import ExperimentResult
-from daes.paper.titles import method_title
+from daes.paper.scores import method_title
 from daes.paper.variants import Variant, run_all, sample_rows
 from daes.stream.dataset import Dataset
 from daes.training.config import TrainConfig, suggest_batch_size

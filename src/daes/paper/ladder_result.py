@@ -12,7 +12,7 @@ from daes.formatting import count, counted, fixed, p_equals
 from daes.paper import figures
 from daes.paper.experiment import Findings
 from daes.paper.result import ExperimentResult
-from daes.paper.titles import backbone_title
+from daes.paper.scores import backbone_title
 from daes.table import Cell, markdown_table
 
 RUNG, RIVAL = "rung", "rival"

@@ -6,8 +6,7 @@ from daes.distribution import JumpReservoir, OrderStatistics
 from daes.formatting import fixed
 from daes.paper import figures
 from daes.paper.data import Floats
-from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
-from daes.paper.judging import STANDARD_ERRORS, Judgement
+from daes.paper.experiment import STANDARD_ERRORS, Execution, Experiment, ExperimentSettings, Findings, Judgement
 from daes.paper.result import ExperimentResult
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table

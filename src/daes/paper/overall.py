@@ -9,13 +9,21 @@ from daes.extras import require
 from daes.formatting import fixed, p_value
 from daes.paper import figures
 from daes.paper.data import Floats
-from daes.paper.experiment import TRAINING, Execution, Experiment, ExperimentSettings, Findings
-from daes.paper.judging import Judgement, shown
+from daes.paper.experiment import TRAINING, Execution, Experiment, ExperimentSettings, Findings, Judgement, shown
 from daes.paper.overall_figure import methods_figure
 from daes.paper.published import DATASET_TITLES, OVERALL, PAPER_BACKBONES, PAPER_METHODS, counterpart
 from daes.paper.result import ExperimentResult
-from daes.paper.scores import MEASURES, SEED_TEST, failures, how_trained, on_rows, scores_of, scores_table
-from daes.paper.titles import backbone_title, method_title
+from daes.paper.scores import (
+    MEASURES,
+    SEED_TEST,
+    backbone_title,
+    failures,
+    how_trained,
+    method_title,
+    on_rows,
+    scores_of,
+    scores_table,
+)
 from daes.paper.variants import Variant, train_variants
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table

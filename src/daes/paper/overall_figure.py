@@ -10,8 +10,7 @@ from daes.paper import figures
 from daes.paper.data import Floats
 from daes.paper.published import PAPER_METHODS
 from daes.paper.result import ExperimentResult
-from daes.paper.scores import how_short
-from daes.paper.titles import backbone_title, method_title
+from daes.paper.scores import backbone_title, how_short, method_title
 
 _COLOURS = {
     "static binning": figures.ORANGE,

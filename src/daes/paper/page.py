@@ -10,8 +10,7 @@ from urllib.parse import quote
 from daes.experiments.significance import LEVEL
 from daes.formatting import count, duration, percent
 from daes.paper import EXPERIMENTS
-from daes.paper.experiment import Experiment
-from daes.paper.judging import word
+from daes.paper.experiment import Experiment, word
 from daes.paper.published import ARPU_GAIN, DATASET_TITLES, DATASETS, QPS_CHANGE
 from daes.paper.result import ExperimentResult, NotAResultError
 from daes.storage.durable import write_text

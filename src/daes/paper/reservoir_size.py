@@ -10,8 +10,7 @@ from daes.distribution.estimator_report import rank_errors
 from daes.formatting import count, fixed, nbytes, percent, scientific
 from daes.paper import figures
 from daes.paper.data import Floats
-from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
-from daes.paper.judging import STANDARD_ERRORS, Judgement
+from daes.paper.experiment import STANDARD_ERRORS, Execution, Experiment, ExperimentSettings, Findings, Judgement
 from daes.paper.result import ExperimentResult
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from daes.backbone import BACKBONES
+from daes.embedding import METHODS
 from daes.experiments.method_tests import ROW_TESTS
+from daes.experiments.rivals import RIVALS
 from daes.experiments.scores import BaselineTest, ScoreTable
 from daes.experiments.significance import holm
 from daes.formatting import count, counted, fixed, scientific
 from daes.paper import figures
-from daes.paper.experiment import Findings
-from daes.paper.judging import Part, shown
+from daes.paper.experiment import Findings, Part, shown
 from daes.paper.result import ExperimentResult
-from daes.paper.titles import backbone_title, method_title
 from daes.table import markdown_table
 
 if TYPE_CHECKING:
@@ -29,6 +30,16 @@ Series = Mapping[str, tuple[Sequence[float], Sequence[str]]]
 """Lines by title: positions on an axis, the same for all, and the labels of the scores there."""
 _BACKBONES_SIDE_BY_SIDE = 3
 _LINES_SHOWN = 20
+
+
+def method_title(name: str) -> str:
+    """The short title of a method; a label that is not the name of a method is returned as it is."""
+    return METHODS[name].short if name in METHODS else RIVALS[name].short if name in RIVALS else name
+
+
+def backbone_title(name: str) -> str:
+    """The short title of a backbone; a label that is not the name of a backbone is returned as it is."""
+    return BACKBONES[name].short if name in BACKBONES else name
 
 
 def scores_of(found: Findings) -> ScoreTable:

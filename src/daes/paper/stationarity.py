@@ -9,8 +9,7 @@ from daes.distribution import DriftProfile, drift_profile
 from daes.formatting import fixed, percent
 from daes.paper import figures
 from daes.paper.data import Floats, columns, days, name_in
-from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
-from daes.paper.judging import Judgement, most
+from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings, Judgement, most
 from daes.paper.published import PROFILED
 from daes.paper.result import ExperimentResult
 from daes.paper.stationarity_figure import MEASURES, SATURATED, draw

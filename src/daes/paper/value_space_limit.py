@@ -8,8 +8,7 @@ from daes.distribution.base import inverted_cdf
 from daes.formatting import percent
 from daes.paper import figures
 from daes.paper.data import Floats
-from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
-from daes.paper.judging import Judgement
+from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings, Judgement
 from daes.paper.result import ExperimentResult
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
