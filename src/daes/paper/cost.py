@@ -11,14 +11,14 @@ import numpy as np
 import torch
 
 from daes.formatting import count, percent
-from daes.model import CTRModel
 from daes.paper import figures
 from daes.paper.data import without_folders
 from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings, Judgement
 from daes.paper.pieces import run_pieces
-from daes.paper.published import BATCH_SIZE, QPS_CHANGE, RESERVOIR_SIZE, as_published
+from daes.paper.published import BATCH_SIZE, QPS_CHANGE, RESERVOIR_SIZE
 from daes.paper.result import ExperimentResult
 from daes.paper.scores import method_title
+from daes.paper.variants import published_model
 from daes.stream.batch import Batch
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
@@ -155,15 +155,7 @@ def _split(rows: Batch, size: int, most: int) -> list[Batch]:
 
 
 def _aged(method: str, backbone: str, schema: Any, rows: Batch, device: str) -> TrainingStep:
-    torch.manual_seed(0)
-    model = CTRModel.from_sample(
-        schema,
-        rows,
-        embedding=method,
-        backbone=backbone,
-        categorical_options={"mode": "vocabulary"},
-        **as_published(backbone),
-    ).to(device)
+    model = published_model(schema, rows, method, backbone, seed=0, device=device)
     if model.numerical is not None:
         values = torch.from_numpy(rows.numerical).to(device)
         for _ in range(-(-_AGE * RESERVOIR_SIZE // len(rows))):
