@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from inspect import cleandoc
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from daes.backbone import BACKBONES
-from daes.choices import check_choices, not_one_of
+from daes.choices import check_choice, check_choices
 from daes.embedding import METHODS
+from daes.experiments.log import is_past
 from daes.experiments.rivals import RIVALS
-from daes.experiments.runner import is_past
 from daes.stream.dataset import Dataset
 
 if TYPE_CHECKING:
@@ -84,14 +84,9 @@ class ExperimentSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be positive, got {value}")
-        choices: dict[str, tuple[str, ...]] = {
-            "protocol": ("stream", "paper"),
-            "recipe": ("paper", "default"),
-            "rungs": ("all", "ends"),
-        }
-        for name, known in choices.items():
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} {not_one_of(getattr(self, name), known)}")
+        for name, kind in get_type_hints(ExperimentSettings).items():
+            if get_origin(kind) is Literal:
+                check_choice(name, getattr(self, name), get_args(kind))
         if self.recipe == "default" and self.tune:
             raise ValueError(
                 "tune searches the paper's grid of learning rate and L2: it must be off with recipe=default"

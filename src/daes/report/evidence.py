@@ -5,15 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from daes.evidence.odds import NO_CUT, log_odds
 from daes.formatting import compact, fixed, measured
 from daes.model import CTRModel
-from daes.report.figures import Figure, Line, View, first, lines
+from daes.report.figures import Figure, Floats, Line, View, first, lines
 from daes.table import Table
 
-Floats = NDArray[np.float64]
 _ERRORS = 1.96
 """Standard errors on either side of a 95 % interval."""
 _FEWEST = 2
