@@ -136,7 +136,8 @@ def compare(
         if method not in RIVALS or (seed, backbone) == (numbers[0], backbones[0])
     ]
     results = run_trials(trials, data, jobs=jobs, run=run, out=out, max_bytes=max_bytes, progress=progress)
-    results += [replace(r, backbone=name) for r in results if r.method in RIVALS for name in backbones[1:]]
+    rivals = [result for result in results if result.method in RIVALS and result.error is None]
+    results += [replace(rival, backbone=name) for rival in rivals for name in backbones[1:]]
     about = {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "data": data.describe(),

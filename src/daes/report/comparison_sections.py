@@ -92,10 +92,8 @@ def _curves(compared: Compared) -> list[Block]:
     if compared.table.protocol != "stream":
         return drawn(epoch_figures(compared), "No history was kept.")
     blocks = drawn(stream_figures(compared), "No history was kept.")
-    for table in map(compared.table.eighths_table, compared.table.backbones):
-        if len(table.head) > 1:
-            rows = [[_label(compared, str(label)), *curve] for label, *curve in table.rows]
-            blocks.append(replace(table, rows=rows))
+    for table in compared.table.eighths_tables():
+        blocks.append(replace(table, rows=[[_label(compared, str(label)), *curve] for label, *curve in table.rows]))
     return blocks
 
 
