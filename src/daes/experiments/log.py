@@ -134,7 +134,7 @@ class ResultLog:
             on_note=lambda pair, message: on_note(pair[1], message),
             enough=partial(is_past, deadline),
         ):
-            result = {"error": str(outcome)} if isinstance(outcome, WorkerExit) else outcome
+            result: dict[str, Any] = {"error": str(outcome)} if isinstance(outcome, WorkerExit) else outcome
             arrays = result.pop(ARRAYS, None)
             self.add(key, {**describe(item), **result}, arrays)
             yield item, self.results[key]

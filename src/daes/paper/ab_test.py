@@ -123,7 +123,7 @@ class ABTest(Experiment):
 
     def draw(self, result: ExperimentResult) -> "figures.Figure":
         experiments = result.results["experiments"]
-        figure, (left, right) = figures.panels(1, 2, 9.6, 3.8, width_ratios=[1.25, 1])
+        figure, (left, right) = figures.panels(1, 2, 3.8, width_ratios=[1.25, 1])
         kinds = (("lift", 0.22, "o"), ("paired_lift", 0.0, "s"), ("value_lift", -0.22, "D"))
         means = _pooled(experiments)
         for place, ((title, one), colour) in enumerate(zip(experiments.items(), _COLOURS, strict=False)):

@@ -127,7 +127,7 @@ class Cost(Experiment):
     def draw(self, result: ExperimentResult) -> "figures.Figure":
         found = result.results
         methods = [method for method in found["speeds"] if method != found["baseline"]]
-        figure, axes = figures.panels(1, len(JOBS), 9.6, 0.9 + 0.4 * len(methods) + 0.5, sharey=True)
+        figure, axes = figures.panels(1, len(JOBS), 0.9 + 0.4 * len(methods) + 0.5, sharey=True)
         for panel, (job, title) in zip(axes, JOBS.items(), strict=True):
             for place, method in enumerate(methods):
                 middle, low, high = (100 * value for value in change(found, method, job))

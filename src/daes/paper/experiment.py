@@ -206,12 +206,12 @@ def shown(ahead: int, surely: int, of: int) -> Part:
     return True if most(surely, of) else None if most(ahead, of) else False
 
 
-def word(parts: Sequence[Part]) -> str:
+def outcome(parts: Sequence[Part]) -> str:
     """Whether a claim holds, by its parts; it partly holds if the first part does, or at least half of them.
 
-    >>> [word(parts) for parts in ([True, True], [True, False], [True, None], [False], [])]
+    >>> [outcome(parts) for parts in ([True, True], [True, False], [True, None], [False], [])]
     ['holds', 'partly holds', 'partly holds', 'does not hold', '–']
-    >>> [word(parts) for parts in ([None], [None, False], [True, False, False], [False, False, True])]
+    >>> [outcome(parts) for parts in ([None], [None, False], [True, False, False], [False, False, True])]
     ['not shown', 'does not hold', 'partly holds', 'does not hold']
     """
     if not parts:

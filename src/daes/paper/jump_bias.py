@@ -102,7 +102,7 @@ class JumpBias(Experiment):
 
     def draw(self, result: ExperimentResult) -> "figures.Figure":
         found = result.results
-        figure, (left, right) = figures.panels(1, 2, 9.6, 3.6, width_ratios=[1.25, 1])
+        figure, (left, right) = figures.panels(1, 2, 3.6, width_ratios=[1.25, 1])
         stream = found["streams"][-1]
         for rule in RULES:
             part = stream[rule]

@@ -96,7 +96,7 @@ class OrderStatisticsBias(Experiment):
 
     def draw(self, result: ExperimentResult) -> "figures.Figure":
         found = result.results
-        figure, (left, right) = figures.panels(1, 2, 9.6, 3.6, sharey=True, width_ratios=[1.1, 1])
+        figure, (left, right) = figures.panels(1, 2, 3.6, sharey=True, width_ratios=[1.1, 1])
         levels = found["levels"]
         for part, colour in zip(found["streams"], _COLOURS, strict=True):
             left.plot(levels, part["closed_form"], color=colour, linewidth=1)

@@ -122,7 +122,7 @@ class ReservoirSize(Experiment):
 
     def draw(self, result: ExperimentResult) -> "figures.Figure":
         found = result.results
-        figure, (left, right) = figures.panels(1, 2, 9.6, 3.6)
+        figure, (left, right) = figures.panels(1, 2, 3.6)
         sizes = [part["slots"] for part in found["sizes"]]
         for place, (level, colour) in enumerate(zip(found["levels"], _COLOURS, strict=True)):
             theory = [part["variance_theory"][place] for part in found["sizes"]]

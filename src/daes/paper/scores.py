@@ -110,8 +110,8 @@ class PairComparison:
     """The difference in AUC between two labels, case by case, and the number of significant cases."""
 
     differences: tuple[float, ...]
-    surely_ahead: int
-    surely_behind: int
+    significantly_ahead: int
+    significantly_behind: int
     test: str = SEED_TEST
 
     @property
@@ -122,14 +122,14 @@ class PairComparison:
     def parts(self) -> tuple[Part, ...]:
         """Whether it is significantly ahead in most cases; empty if there are no cases."""
         cases = len(self.differences)
-        return (shown(self.ahead, self.surely_ahead, cases),) if cases else ()
+        return (shown(self.ahead, self.significantly_ahead, cases),) if cases else ()
 
     def __str__(self) -> str:
         if not self.differences:
             return "no results."
         return (
-            f"ahead in {self.ahead} of {len(self.differences)} cases, significantly in {self.surely_ahead} and "
-            f"significantly behind in {self.surely_behind} ({self.test}); "
+            f"ahead in {self.ahead} of {len(self.differences)} cases, significantly in {self.significantly_ahead} and "
+            f"significantly behind in {self.significantly_behind} ({self.test}); "
             f"AUC {fixed(fmean(self.differences), sign=True)} on average."
         )
 
@@ -173,7 +173,7 @@ def changes(result: ExperimentResult, before: str, after: str) -> list[float | N
 def line_figure(result: ExperimentResult, series: Series, xlabel: str, title: str) -> "figures.Figure":
     """AUC and LogLoss against a number, one row of panels per backbone."""
     scores, backbones = scores_of(result.results), result.results["training"]["backbones"]
-    figure, axes = figures.panels(len(backbones), 2, 9.6, 0.9 + 2.5 * len(backbones), sharex=True, squeeze=False)
+    figure, axes = figures.panels(len(backbones), 2, 0.9 + 2.5 * len(backbones), sharex=True, squeeze=False)
     for panel, (backbone, measure) in zip(axes.flat, product(backbones, MEASURES), strict=True):
         ends = []
         for (line, (positions, labels)), colour in zip(series.items(), figures.CYCLE, strict=False):
@@ -197,7 +197,7 @@ def dot_figure(result: ExperimentResult, groups: Mapping[str, Sequence[str]], ti
     scores, backbones = scores_of(result.results), result.results["training"]["backbones"]
     colours = {label: colour for group, colour in zip(groups.values(), figures.CYCLE, strict=False) for label in group}
     height = 0.9 + (0.65 + 0.3 * len(colours)) * len(backbones)
-    figure, axes = figures.panels(len(backbones), 2, 9.6, height, sharey="row", squeeze=False)
+    figure, axes = figures.panels(len(backbones), 2, height, sharey="row", squeeze=False)
     for panel, (backbone, measure) in zip(axes.flat, product(backbones, MEASURES), strict=True):
         for row, (label, colour) in enumerate(colours.items()):
             values = scores.get(label, backbone, measure).values

@@ -91,7 +91,7 @@ class ValueSpaceLimit(Experiment):
 
     def draw(self, result: ExperimentResult) -> "figures.Figure":
         found = result.results
-        figure, (left, right) = figures.panels(1, 2, 9.6, 3.4, width_ratios=[1.35, 1])
+        figure, (left, right) = figures.panels(1, 2, 3.4, width_ratios=[1.35, 1])
         _draw_example(left, found)
         laws = list(found["mistaken"])
         shares = [100 * found["mistaken"][law] for law in laws]

@@ -19,16 +19,16 @@ from daes.report.run_sections import notes, stream_sections
 from daes.table import Cell, Table
 
 
-def comparison_sections(compared: Compared, group: str = "") -> list[Section]:
-    """All sections of a comparison, in order; `group` is its name on a page with several."""
+def comparison_sections(compared: Compared) -> list[Section]:
+    """All sections of a comparison, in order."""
     curves = "Along the stream" if compared.table.protocol == "stream" else "Epoch by epoch"
     sections = [
-        Section("result", "Result", _result(compared), group),
-        Section("curves", curves, _curves(compared), group),
+        Section("result", "Result", _result(compared)),
+        Section("curves", curves, _curves(compared)),
     ]
     if compared.run_dir is not None:
         run = read_run(compared.run_dir)
-        sections += stream_sections(run, read_findings(compared.run_dir / "model", run), group)
+        sections += stream_sections(run, read_findings(compared.run_dir / "model", run))
     about = compared.table.about
     setup = [
         *notes(about.get("data", {}).get("notes", [])),
@@ -38,8 +38,8 @@ def comparison_sections(compared: Compared, group: str = "") -> list[Section]:
     methods = compared_methods((result.method for result in compared.table.finished), compared.table.backbones)
     return [
         *sections,
-        *([Section("methods", "Methods", methods, group)] if methods else []),
-        Section("setup", "Configuration", setup, group),
+        *([Section("methods", "Methods", methods)] if methods else []),
+        Section("setup", "Configuration", setup),
     ]
 
 

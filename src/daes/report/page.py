@@ -1,6 +1,7 @@
 """Writes the page of a run or of comparisons: a single HTML file that opens offline."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from daes.report.comparison import Compared, compared_in
@@ -35,7 +36,7 @@ def write_comparisons(path: str | Path, title: str, lead: str, comparisons: Sequ
     path = Path(path)
     groups = ["" if len(comparisons) == 1 else compared.name for compared in comparisons]
     pairs = list(zip(comparisons, groups, strict=True))
-    sections = [section for compared, group in pairs for section in comparison_sections(compared, group)]
+    sections = [replace(section, group=group) for compared, group in pairs for section in comparison_sections(compared)]
     best = [fact for compared, group in pairs for fact in best_facts(compared, group)]
     write_text(path, render(Page(title, lead, sections, [*best, *work_facts(comparisons)])))
     return path

@@ -38,15 +38,15 @@ def run_sections(run: RunRecord, findings: ModelFindings) -> list[Section]:
     ]
 
 
-def stream_sections(run: RunRecord, findings: ModelFindings, group: str = "") -> list[Section]:
+def stream_sections(run: RunRecord, findings: ModelFindings) -> list[Section]:
     """The stream and what the method learned from it."""
     evidence = _evidence(findings)
     return [
-        *([Section("evidence", "What past clicks say", evidence, group)] if evidence else []),
-        Section("drift", "Drift", _drift(run), group),
-        Section("missing", "Missing values", _missing(run), group),
-        Section("knots", "Knots", _knots(run), group),
-        Section("encoding", "What the model learned", _encoding(findings), group),
+        *([Section("evidence", "What past clicks say", evidence)] if evidence else []),
+        Section("drift", "Drift", _drift(run)),
+        Section("missing", "Missing values", _missing(run)),
+        Section("knots", "Knots", _knots(run)),
+        Section("encoding", "What the model learned", _encoding(findings)),
     ]
 
 
