@@ -1,6 +1,7 @@
 """A simulated online experiment: revenue per user with DAES against a production baseline of static bins."""
 
 from dataclasses import asdict, replace
+from itertools import product
 from statistics import fmean
 from typing import Any
 
@@ -54,11 +55,8 @@ class ABTest(Experiment):
 
     def run(self, settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
         market = _market(settings)
-        pieces: list[dict[str, Any]] = [
-            {"market": asdict(market), "pair": list(pair), "seed": seed}
-            for seed in range(settings.seeds)
-            for pair in PAIRS
-        ]
+        cases = product(range(settings.seeds), PAIRS)
+        pieces = [{"market": asdict(market), "pair": list(pair), "seed": seed} for seed, pair in cases]
         found = run_pieces(_piece, pieces, execution, lambda piece: f"{_title(*piece['pair'])}, seed {piece['seed']}")
         experiments: Findings = {_title(*pair): {"seeds": []} for pair in PAIRS}
         for piece, one in zip(pieces, found, strict=True):

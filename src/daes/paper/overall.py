@@ -70,16 +70,10 @@ class Overall(Experiment):
 
     def run(self, settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
         assert data is not None
-        methods = settings.methods or (*PAPER_METHODS, "daes")
-        found = train_variants(
-            settings, data, execution, {method: Variant(method) for method in methods}, PAPER_BACKBONES
-        )
-        return {
-            **found,
-            "ranks": _ranks(found, "auc"),
-            "logloss_ranks": _ranks(found, "logloss"),
-            "tests": _tests(found),
-        }
+        variants = {method: Variant(method) for method in settings.methods or (*PAPER_METHODS, "daes")}
+        found = train_variants(settings, data, execution, variants, PAPER_BACKBONES)
+        ranks = {"ranks": _ranks(found, "auc"), "logloss_ranks": _ranks(found, "logloss")}
+        return {**found, **ranks, "tests": _tests(found)}
 
     def markdown(self, result: ExperimentResult) -> str:
         found, published = result.results, _published(result)

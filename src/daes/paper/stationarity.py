@@ -100,12 +100,8 @@ class Stationarity(Experiment):
             headers = ["feature", "PSI, median", "by chance", "segments above 95 % of chance", "PSI, largest"]
             headers += ["KS, median", "by chance", "day-to-day correlation (limit)"]
             length = found["rows"] // profile["segments"]
-            parts += [
-                f"**{profile['segments']} segments** of {length:,} rows each:",
-                "",
-                markdown_table(headers, rows),
-                "",
-            ]
+            heading = f"**{profile['segments']} segments** of {length:,} rows each:"
+            parts += [heading, "", markdown_table(headers, rows), ""]
         parts.append(
             f"By chance: the mean over {found['shuffles']} shuffles of the feature's values. Limit: what chance "
             "exceeds once in a hundred times (days rotated at random)."
@@ -139,9 +135,8 @@ class Stationarity(Experiment):
 
     def judge(self, result: ExperimentResult) -> Judgement:
         segments, features, moving, dated, daily = _drifting(result)
-        repeat = (
-            f"{len(daily)} of {len(dated)} repeat from day to day" if dated else "segments are too long to show days"
-        )
+        known = f"{len(daily)} of {len(dated)} repeat from day to day"
+        repeat = known if dated else "segments are too long to show days"
         return (most(len(moving), len(features)), most(len(daily), len(dated))), (
             f"{len(moving)} of {len(features)} features drift, over {segments} segments; {repeat}."
         )
