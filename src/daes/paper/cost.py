@@ -99,11 +99,9 @@ class Cost(Experiment):
         for method, speeds in found["speeds"].items():
             row = [method_title(method), count(found["parameters"][method])]
             for job in JOBS:
-                middle, low, high = change(found, method, job)
-                spread = (
-                    f"{percent(middle, 1, sign=True)} ({percent(low, 1, sign=True)} … {percent(high, 1, sign=True)})"
-                )
-                row += [count(median(speeds[job])), spread if method != found["baseline"] else "–"]
+                middle, low, high = (percent(value, 1, sign=True) for value in change(found, method, job))
+                against = f"{middle} ({low} … {high})" if method != found["baseline"] else "–"
+                row += [count(median(speeds[job])), against]
             rows.append(row)
         headers = ["method", "parameters"]
         for title in JOBS.values():

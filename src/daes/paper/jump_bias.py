@@ -55,12 +55,7 @@ class JumpBias(Experiment):
     def markdown(self, result: ExperimentResult) -> str:
         found = result.results
         rows = [
-            [
-                f"{part['times']}m",
-                title,
-                _first(part[rule]),
-                *(percent(bias, 2, sign=True) for bias in part[rule]["bias"]),
-            ]
+            [f"{part['times']}m", title, *_cells(part[rule])]
             for part in found["streams"]
             for rule, title in RULES.items()
         ]
@@ -232,8 +227,9 @@ def first_values_limit() -> float:
     return float(np.exp(integral))
 
 
-def _first(one: Findings) -> str:
-    return f"{one['first']:.3f} ± {2 * one['first_error']:.3f} ({one['first_closed_form']:.3f})"
+def _cells(one: Findings) -> list[str]:
+    first = f"{one['first']:.3f} ± {2 * one['first_error']:.3f} ({one['first_closed_form']:.3f})"
+    return [first, *(percent(bias, 2, sign=True) for bias in one["bias"])]
 
 
 def _within(value: float, expected: float, error: float) -> bool:

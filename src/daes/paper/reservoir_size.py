@@ -66,21 +66,12 @@ class ReservoirSize(Experiment):
             + [percent(part[name], 2) for name in ("rank_error", "drifting_rank_error", "drifting_rank_error_now")]
             for part in found["sizes"]
         ]
-        headers = [
-            "m",
-            "memory",
-            "paper, 4m bytes",
-            "rank error",
-            "under drift, whole stream",
-            "under drift, last moment",
-        ]
+        headers = ["m", "memory", "paper, 4m bytes", "rank error"]
+        headers += ["under drift, whole stream", "under drift, last moment"]
         variances = [
-            [count(part["slots"])]
-            + [
-                f"{scientific(seen)} ({scientific(theory)})"
-                for seen, theory in zip(part["variance"], part["variance_theory"], strict=True)
-            ]
+            [count(part["slots"])] + [f"{scientific(seen)} ({scientific(theory)})" for seen, theory in pairs]
             for part in found["sizes"]
+            for pairs in [zip(part["variance"], part["variance_theory"], strict=True)]
         ]
         return "\n\n".join(
             [
@@ -96,9 +87,8 @@ class ReservoirSize(Experiment):
         found, last = result.results, result.results["sizes"][-1]
         (falls, _), _ = self.judge(result)
         ratios, off = _against_formula(found)
-        shown = ", ".join(
-            f"{fixed(power, 2)} ± {2 * error:.2f}" for power, error in zip(*exponents(found), strict=True)
-        )
+        powers = zip(*exponents(found), strict=True)
+        shown = ", ".join(f"{fixed(power, 2)} ± {2 * error:.2f}" for power, error in powers)
         levels = ", ".join(percent(level, 0) for level in found["levels"])
         return (
             f"The variance {'falls as 1/m' if falls else 'does not fall as 1/m'}: its exponents at {levels} are "

@@ -97,9 +97,7 @@ class ValueSpaceLimit(Experiment):
         shares = [100 * found["mistaken"][law] for law in laws]
         right.barh(laws, shares, color=figures.VERMILION, alpha=0.85, height=0.6)
         for place, share in enumerate(shares):
-            right.annotate(
-                f"{share:.1f} %", (share, place), (4, 0), textcoords="offset points", va="center", fontsize=8
-            )
+            figures.at_end(right, share, place, f"{share:.1f} %", None, xytext=(4, 0))
         right.invert_yaxis()
         right.set(
             xlim=(0, max(shares) * 1.2),
