@@ -220,11 +220,12 @@ class Comparison:
         return Table(["method", *titles, "rank"], rows, caption=scope)
 
     def eighths_tables(self) -> list[Table]:
-        """AUC of every method on each eighth of the stream, for each backbone with results; the best is strong."""
-        tables = [self._eighths_table(backbone) for backbone in self.backbones if self.protocol == "stream"]
+        """`eighths_table` of each backbone with results, for the streaming protocol."""
+        tables = [self.eighths_table(backbone) for backbone in self.backbones if self.protocol == "stream"]
         return [table for table in tables if len(table.head) > 1]
 
-    def _eighths_table(self, backbone: str) -> Table:
+    def eighths_table(self, backbone: str) -> Table:
+        """AUC of every method on each eighth of the stream; the best of each eighth is strong."""
         curves = {label: [fixed(value) for value in self.eighths(label, backbone)] for label in self.methods}
         columns = zip(*filter(None, curves.values()), strict=True)
         best = [max((value for value in column if value != NONE), default=None) for column in columns]
