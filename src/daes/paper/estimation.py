@@ -132,21 +132,21 @@ class Estimation(Experiment):
         return draw(result)
 
 
+def _check_enough(data: Dataset, feature: str, values: int) -> None:
+    if values < _LEAST_VALUES:
+        raise ValueError(f"{feature} of {data.what} must have {_LEAST_VALUES:,} finite values or more, got {values}")
+
+
 def _finite_values(data: Dataset, feature: str, paper_length: int) -> Floats:
     """The finite values of a column; of a simulated stream as many as in the paper, over as many days."""
-    if isinstance(data.source, AdStream):
-        given = data.count_rows() if ":" in data.what else data.limit
-        values = _simulated_values(feature, paper_length if given is None else min(given, paper_length))
-    else:
+    if not isinstance(data.source, AdStream):
         values = columns(data, [feature])[feature]
         values = values[np.isfinite(values)]
-    if values.size < _LEAST_VALUES:
-        least = f"{_LEAST_VALUES:,} finite values or more"
-        raise ValueError(f"{feature} of {data.what} must have {least}, got {values.size}")
-    return values
-
-
-def _simulated_values(feature: str, length: int) -> Floats:
+        _check_enough(data, feature, values.size)
+        return values
+    given = data.count_rows() if ":" in data.what else data.limit
+    length = paper_length if given is None else min(given, paper_length)
+    _check_enough(data, feature, length)
     stream = AdStream(None, rows_per_day=-(-length // _DAYS))
     values, filled, start = np.empty(length), 0, 0
     while filled < length:
