@@ -136,8 +136,7 @@ def compare(
         if method not in RIVALS or (seed, backbone) == (numbers[0], backbones[0])
     ]
     results = run_trials(trials, data, jobs=jobs, run=run, out=out, max_bytes=max_bytes, progress=progress)
-    rivals = [result for result in results if result.method in RIVALS and result.error is None]
-    results += [replace(rival, backbone=name) for rival in rivals for name in backbones[1:]]
+    results = repeat_rivals(results, backbones)
     about = {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "data": data.describe(),
@@ -150,6 +149,12 @@ def compare(
     if out is not None:
         write_json(Path(out) / TABLE, comparison.to_dict(), indent=None)
     return comparison
+
+
+def repeat_rivals(results: Sequence[TrialResult], backbones: Sequence[str]) -> list[TrialResult]:
+    """The results, and those of rivals on the first backbone once more for each other one: a rival has no backbone."""
+    rivals = [result for result in results if result.method in RIVALS and result.error is None]
+    return [*results, *(replace(rival, backbone=name) for rival in rivals for name in backbones[1:])]
 
 
 def run_trials(

@@ -56,7 +56,7 @@ class ABTest(Experiment):
     def run(self, settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
         market = _market(settings)
         cases = product(range(settings.seeds), PAIRS)
-        pieces = [{"market": asdict(market), "pair": list(pair), "seed": seed} for seed, pair in cases]
+        pieces: list[Findings] = [{"market": asdict(market), "pair": list(pair), "seed": seed} for seed, pair in cases]
         found = run_pieces(_piece, pieces, execution, lambda piece: f"{_title(*piece['pair'])}, seed {piece['seed']}")
         experiments: Findings = {_title(*pair): {"seeds": []} for pair in PAIRS}
         for piece, one in zip(pieces, found, strict=True):

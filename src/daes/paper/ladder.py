@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from daes.embedding import METHODS
+from daes.experiments.compare import repeat_rivals
 from daes.experiments.method_tests import method_tests
 from daes.experiments.rivals import RIVALS
 from daes.experiments.scores import collect_scores
@@ -104,10 +105,7 @@ class Ladder(Experiment):
             failures += [
                 f"{one.label} on {stream}, {one.backbone}: {one.error}" for one in found if one.error is not None
             ]
-            trained = [one for one in found if one.error is None]
-            # A rival has no backbone: its result is used for each of them.
-            copies = [replace(one, backbone=name) for one in trained if one.method in RIVALS for name in backbones[1:]]
-            results[stream] = [*trained, *copies]
+            results[stream] = repeat_rivals([one for one in found if one.error is None], backbones)
         return {
             "where": counted(len(streams), "stream"),
             "training": {"backbones": list(backbones)},

@@ -71,8 +71,8 @@ def _dots(compared: Compared, backbone: str, measure: str) -> tuple[list[Trace],
     ceiling = compared.ceiling.get(measure)
     if ceiling is not None:
         line = {"color": "@c7", "width": 1.2, "dash": "dot"}
-        upright = {"type": "line", "x0": ceiling, "x1": ceiling, "y0": 0, "y1": 1, "yref": "paper", "line": line}
-        layout["shapes"] = [upright]
+        vertical = {"type": "line", "x0": ceiling, "x1": ceiling, "y0": 0, "y1": 1, "yref": "paper", "line": line}
+        layout["shapes"] = [vertical]
         # Unlike a shape, an invisible dot extends the range of the axis.
         data.append({"x": [ceiling], "y": [0], "mode": "markers", "marker": {"opacity": 0}, "hoverinfo": "skip"})
     return data, layout

@@ -156,11 +156,11 @@ def verdict(compared: Compared) -> str:
     """The best method on each backbone, the rank of the subject, and whether the difference may be chance."""
     several = len(compared.table.backbones) > 1
     sentences = {backbone: _first(compared, backbone) for backbone in compared.table.backbones}
-    said = [f"On {name}, {sentence}" if several else sentence for name, sentence in sentences.items() if sentence]
-    if not said:
+    parts = [f"On {name}, {sentence}" if several else sentence for name, sentence in sentences.items() if sentence]
+    if not parts:
         return ""
     where = {"stream": "Over the second half of the stream: ", "paper": "On the test part: "}
-    return where[compared.table.protocol] + " ".join(said)
+    return where[compared.table.protocol] + " ".join(parts)
 
 
 def _first(compared: Compared, backbone: str) -> str:

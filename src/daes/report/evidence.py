@@ -91,7 +91,7 @@ def evidence_figure(curves: Sequence[EvidenceCurve]) -> Figure | None:
     """Log odds over the quantiles of each feature, one view per feature; None if nothing was counted."""
     if not curves:
         return None
-    shown, said = first(range(len(curves)))
+    shown, omitted = first(range(len(curves)))
     return Figure(
         "evidence-odds",
         "Log odds of a click over a feature’s quantiles",
@@ -100,7 +100,7 @@ def evidence_figure(curves: Sequence[EvidenceCurve]) -> Figure | None:
         caption="Above 0 a click is more likely than on average; one unit is a factor of e in the odds. The band is a "
         "95 % interval; it is wide where values are rare. A dotted line is for rows without a value. Clicks are "
         "counted feature by feature, and nothing else is held fixed: a feature may also stand for another one that it "
-        "correlates with. The strongest features come first." + said,
+        "correlates with. The strongest features come first." + omitted,
         choice="Feature",
         table=Table(
             ("feature", "strength", "lowest", "at value", "highest", "at value", "if missing"),

@@ -92,8 +92,8 @@ def calibration_figure(found: Reliability) -> Figure | None:
     if not len(x):
         return None
     least, most = float(min(x.min(), y.min())), float(max(x.max(), y.max()))
-    air = 0.04 * (most - least) or 0.05
-    frame = [max(0.0, least - air), min(1.0, most + air)]
+    margin = 0.04 * (most - least) or 0.05
+    frame = [max(0.0, least - margin), min(1.0, most + margin)]
     diagonal = Line("diagonal", "perfect", frame, frame, "c7", width=1, dash="dot")
     hover = "predicted %{x:.3f}<br>clicked %{y:.3f}<br>%{customdata} of the rows<extra></extra>"
     shares = [percent(part) for part in weight / total]

@@ -114,9 +114,9 @@ def _scores(run: RunRecord) -> list[Block]:
 def _calibration(run: RunRecord) -> list[Block]:
     figure = calibration_figure(run.reliability) if run.reliability else None
     calibration = run.metrics.get("calibration", float("nan"))
-    told = f"Over all rows the model {predicted_clicks(calibration)}. " if isfinite(calibration) else ""
+    clicks = f"Over all rows the model {predicted_clicks(calibration)}. " if isfinite(calibration) else ""
     explained = Paragraph(
-        f"{told}Mean prediction over mean label is {fixed(calibration, 3)}; the expected calibration error, the mean "
+        f"{clicks}Mean prediction over mean label is {fixed(calibration, 3)}; the expected calibration error, the mean "
         f"distance of click rates from predictions, is {fixed(run.metrics.get('ece'))}."
     )
     too_few = "There are too few predictions to draw a diagram."

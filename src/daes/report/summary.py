@@ -41,8 +41,8 @@ def findings(run: RunRecord, columns: Sequence[ColumnSummary]) -> Iterator[str]:
     entropy = _recent(run, "normalized_entropy")
     if isfinite(entropy):
         side = "lower" if entropy < 1 else "higher"
-        told = f"Its LogLoss is {percent(abs(1 - entropy))} {side} than that of always predicting the click rate"
-        yield f"{told}." if entropy < 1 else f"{told}: so far it is worse than no model."
+        compared = f"Its LogLoss is {percent(abs(1 - entropy))} {side} than that of always predicting the click rate"
+        yield f"{compared}." if entropy < 1 else f"{compared}: so far it is worse than no model."
     calibration = _recent(run, "calibration")
     if isfinite(calibration):
         yield f"It {predicted_clicks(calibration)}."
@@ -117,7 +117,7 @@ def warnings(run: RunRecord, columns: Sequence[ColumnSummary]) -> Iterator[str]:
     if run.bad_rows[0]:
         were = "was" if run.bad_rows[0] == 1 else "were"
         yield f"{counted(run.bad_rows[0], 'row')} could not be read and {were} left out."
-    said = {
+    problems = {
         "Without any value: {}.": [column.name for column in columns if column.missing == 1],
         "More than half of the values are missing in {}.": [c.name for c in columns if 0.5 < c.missing < 1],
         "With a single value: {}.": [column.name for column in columns if column.distinct == 1],
@@ -128,7 +128,7 @@ def warnings(run: RunRecord, columns: Sequence[ColumnSummary]) -> Iterator[str]:
             column.name for column in columns if column.shared > 0.5
         ],
     }
-    yield from (sentence.format(_listed(names)) for sentence, names in said.items() if names)
+    yield from (sentence.format(_listed(names)) for sentence, names in problems.items() if names)
 
 
 def next_commands(run: RunRecord) -> list[Block]:
