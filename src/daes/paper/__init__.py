@@ -2,7 +2,7 @@
 
 from daes.paper.ab_test import ABTest
 from daes.paper.ablations import Beta, FeatureCount, MetaCount, Space
-from daes.paper.context import Context
+from daes.paper.context import ContextFields
 from daes.paper.cost import Cost
 from daes.paper.estimation import Estimation
 from daes.paper.experiment import Execution, Experiment, ExperimentSettings, OutOfTimeError
@@ -17,7 +17,7 @@ from daes.paper.value_space_limit import ValueSpaceLimit
 
 _EXPERIMENTS: tuple[Experiment, ...] = (
     *(Estimation(), JumpBias(), ReservoirSize(), OrderStatisticsBias(), ValueSpaceLimit(), Stationarity(), Overall()),
-    *(Space(), Beta(), MetaCount(), FeatureCount(), Context(), Cost(), ABTest(), Ladder()),
+    *(Space(), Beta(), MetaCount(), FeatureCount(), ContextFields(), Cost(), ABTest(), Ladder()),
 )
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _EXPERIMENTS}
 """Every experiment by name, in the order in which they are run and reported."""

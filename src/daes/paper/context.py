@@ -19,7 +19,7 @@ _RANKED_SHARE = {"stream": 0.5, "paper": 0.8}  # the rows that are not evaluated
 _MOST_ROWS = 200_000
 
 
-class Context(DotAblation):
+class ContextFields(DotAblation):
     name = "context"
     title = "Fields for modulation"
     what = "modulation by significant, by the smallest and by insignificant fields (Kruskal–Wallis, Wasserstein)"
