@@ -23,7 +23,7 @@ from daes.embedding.checks import check_embedding
 from daes.experiments.compare import compare
 from daes.model import CTRModel
 from daes.paper import overall_figure
-from daes.paper.titles import backbone_title, method_title
+from daes.paper.scores import backbone_title, method_title
 
 GRAPHS = ("check_compile", "check_export", "check_onnx")  # which cost seconds, and are run on others
 

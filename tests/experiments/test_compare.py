@@ -190,6 +190,19 @@ def test_who_is_tested_against_whom():
     assert replace(named, subject="efd").default_subject() == ("efd", ("M=10", "M=20"))
 
 
+def test_an_undefined_eighth_is_not_the_best():
+    curves = {"fe": [float("nan"), float("nan"), 0.6], "ple": [float("nan"), 0.7, 0.65]}
+    results = [TrialResult(label, label, "lr", 0, "stream", eighths={"auc": curve}) for label, curve in curves.items()]
+    comparison = Comparison("stream", ("fe", "ple", "efd"), ("lr",), (0,), tuple(results))
+    cells = [[(cell.content, cell.strong) for cell in row[1:]] for row in comparison.eighths_tables()[0].rows]
+    assert cells == [
+        [("–", False), ("–", False), ("0.6000", False)],
+        [("–", False), ("0.7000", True), ("0.6500", True)],
+        [("–", False)] * 3,
+    ]
+    assert replace(comparison, results=()).eighths_tables() == []
+
+
 def test_what_is_printed_marks_the_best_and_the_significant():
     comparison = made_up({"efd": [0.60, 0.61, 0.60], "ple": [0.70, 0.71, 0.70], "daes": [0.75, 0.76, 0.75]})
     text = comparison.to_markdown()
@@ -434,3 +447,11 @@ def test_offline_methods_are_fitted_again_on_the_past(data, monkeypatch):
     assert refitted.metrics["half_auc"] != once.metrics["half_auc"]
     early = slice(0, 250)
     assert np.array_equal(refitted.predictions().logits[early], once.predictions().logits[early])
+
+
+def test_a_rival_that_fails_fails_once(data):
+    comparison = compare(
+        data, methods={"ftrl": {"alpha": -1.0}}, backbones=["fnn", "lr"], seeds=2, train=TrainConfig(batch_size=500)
+    )
+    assert [(failure.label, failure.backbone) for failure in comparison.failures] == [("ftrl", "fnn")]
+    assert "AUC by eighth" not in comparison.to_markdown()

@@ -1,4 +1,5 @@
 import json
+from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -6,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from daes.paper import EXPERIMENTS, Execution, ExperimentResult, ExperimentSettings, figures
+from daes.paper import EXPERIMENTS, Execution, Experiment, ExperimentResult, ExperimentSettings, figures
 from daes.paper.data import describe
 from daes.paper.result import command_of, plain, settings_of, versions
 from daes.stream.dataset import Dataset
@@ -47,6 +48,13 @@ def make_result(name: str, findings: dict, settings: ExperimentSettings, data: s
         1.0,
         json.loads(json.dumps(plain(findings))),
     )
+
+
+def changed(name: str, **parts: object) -> Experiment:
+    """An experiment with other attributes or methods."""
+    experiment = copy(EXPERIMENTS[name])
+    vars(experiment).update(parts)
+    return experiment
 
 
 def show(result: ExperimentResult, folder: Path) -> tuple[str, str]:

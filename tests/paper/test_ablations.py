@@ -10,7 +10,7 @@ import pytest
 from daes.distribution.context import ContextRanking
 from daes.paper import EXPERIMENTS, ExperimentSettings
 from daes.paper.ablations import BETAS, COUNTS, MODULATIONS, beta_label, count_label
-from daes.paper.judging import word
+from daes.paper.experiment import outcome
 from daes.stream.dataset import Dataset
 
 from .conftest import make_result, run_and_show, show
@@ -172,7 +172,7 @@ def judged(name, aucs, **further):
     }
     found = {"training": {"backbones": ["deepfm"]}, "scores": scores, **further}
     parts, sentence = EXPERIMENTS[name].judge(make_result(name, found, ExperimentSettings(seeds=3), "adstream:400"))
-    return word(parts), sentence
+    return outcome(parts), sentence
 
 
 @pytest.mark.parametrize(

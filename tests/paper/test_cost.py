@@ -3,7 +3,7 @@ from time import monotonic
 
 import pytest
 
-from daes.paper import ExperimentSettings, OutOfTimeError, cost
+from daes.paper import EXPERIMENTS, ExperimentSettings, OutOfTimeError, cost
 from daes.paper.cost import change
 from daes.stream.dataset import Dataset
 
@@ -38,10 +38,10 @@ def test_repeats_that_are_done_are_kept(execution, monkeypatch):
 
     monkeypatch.setattr(cost, "_measure", stopped)
     with pytest.raises(KeyboardInterrupt):
-        cost.run(settings, Dataset.open("adstream:500"), execution)
+        EXPERIMENTS["cost"].run(settings, Dataset.open("adstream:500"), execution)
     assert measured == [0, 1, 2]
     measured.clear()
-    found = cost.run(settings, Dataset.open("adstream:500"), replace(execution, resume=True, jobs=2))
+    found = EXPERIMENTS["cost"].run(settings, Dataset.open("adstream:500"), replace(execution, resume=True, jobs=2))
     assert measured == [3]
     assert [len(values) for values in found["speeds"]["ple"].values()] == [4, 4, 4]
 
@@ -50,12 +50,12 @@ def test_past_the_deadline_what_is_done_is_kept(execution, monkeypatch):
     monkeypatch.setattr("daes.paper.cost.RESERVOIR_SIZE", 1000)
     settings = ExperimentSettings(rows=500, seeds=1, batch_size=250, methods=("efd",), backbones=("fnn",))
     with pytest.raises(OutOfTimeError, match="0 of 4"):
-        cost.run(settings, Dataset.open("adstream:500"), replace(execution, deadline=monotonic()))
+        EXPERIMENTS["cost"].run(settings, Dataset.open("adstream:500"), replace(execution, deadline=monotonic()))
 
 
 def test_too_few_rows_are_an_error(execution):
     with pytest.raises(ValueError, match="adstream:100 must have 128 rows or more, got 100"):
-        cost.run(ExperimentSettings(methods=("efd",)), Dataset.open("adstream:100"), execution)
+        EXPERIMENTS["cost"].run(ExperimentSettings(methods=("efd",)), Dataset.open("adstream:100"), execution)
 
 
 def test_change_is_the_median_of_ratios_within_a_repeat():

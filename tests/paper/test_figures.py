@@ -5,7 +5,7 @@ from daes.paper import figures
 
 def a_figure():
     with figures.style():
-        figure, axes = figures.panels(1, 2, 6, 3)
+        figure, axes = figures.panels(1, 2, 3)
         axes[0].plot([1, 2], [3, 4])
         figures.at_end(axes[0], 2, 4, "a line", figures.BLUE)
         figures.headline(figure, "A title", "and what is under it")

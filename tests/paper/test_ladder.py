@@ -7,7 +7,7 @@ import pytest
 
 from daes.experiments.row_tests import bootstrap_p
 from daes.paper import EXPERIMENTS, Execution, ExperimentSettings, OutOfTimeError
-from daes.paper.ladder import DEFAULT, RUNGS, _choose, _default, rivals, run
+from daes.paper.ladder import DEFAULT, RUNGS, _choose, _default, rivals
 from daes.paper.ladder_result import best_of, cells, corrected_tests, count_significant, friedman_of, pair_tests
 from daes.paper.page import read_results
 from daes.paper.running import run_experiment
@@ -45,7 +45,7 @@ def done(streams, tmp_path_factory):
     folder = tmp_path_factory.mktemp("ladder")
     execution = Execution(folder, data=streams, note=notes.append)
     settings = replace(SETTINGS, streams=("kddcup12_click", "weather_aus"))
-    return run(settings, None, execution), settings, notes, execution
+    return EXPERIMENTS["ladder"].run(settings, None, execution), settings, notes, execution
 
 
 def test_every_rung_and_rival_has_a_score_in_every_cell(done):
@@ -76,11 +76,11 @@ def test_every_rung_and_rival_has_a_score_in_every_cell(done):
 def test_a_second_run_trains_nothing(done):
     found, settings, _, execution = done
     notes = []
-    again = run(settings, None, replace(execution, note=notes.append))
+    again = EXPERIMENTS["ladder"].run(settings, None, replace(execution, note=notes.append))
     assert again == found
     assert all(line.startswith("tested") for line in notes)
     with pytest.raises(OutOfTimeError, match="trials are done"):
-        run(replace(settings, seeds=2), None, replace(execution, deadline=0.0))
+        EXPERIMENTS["ladder"].run(replace(settings, seeds=2), None, replace(execution, deadline=0.0))
 
 
 def test_it_is_shown_and_made_a_page_of(done, tmp_path):
@@ -110,9 +110,9 @@ def test_it_is_shown_and_made_a_page_of(done, tmp_path):
 def test_streams_that_are_not_there_are_left_out_unless_asked_for(streams, tmp_path):
     execution = Execution(tmp_path, data=streams)
     with pytest.raises(FileNotFoundError, match="there is no stream criteo_137k"):
-        run(replace(SETTINGS, streams=("criteo_137k",)), None, execution)
+        EXPERIMENTS["ladder"].run(replace(SETTINGS, streams=("criteo_137k",)), None, execution)
     with pytest.raises(FileNotFoundError, match="--data names the folder"):
-        run(replace(SETTINGS, streams=("weather_aus",)), None, replace(execution, data=tmp_path))
+        EXPERIMENTS["ladder"].run(replace(SETTINGS, streams=("weather_aus",)), None, replace(execution, data=tmp_path))
 
 
 def test_its_result_is_kept_as_that_of_every_experiment(streams, tmp_path):

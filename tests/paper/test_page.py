@@ -93,7 +93,7 @@ def test_the_overview_has_a_row_a_result_and_names_each_experiment_once():
 
 
 def test_every_rule_is_stated():
-    assert all(experiment.judge.__doc__ for experiment in EXPERIMENTS.values())
+    assert all(experiment.judged_by for experiment in EXPERIMENTS.values())
 
 
 def test_other_json_beside_the_results_is_left_alone(tmp_path):

@@ -1,11 +1,12 @@
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from daes.paper import EXPERIMENTS, ExperimentResult, ExperimentSettings
 from daes.paper.result import command_of, plain, settings_of
+
+from .conftest import changed
 
 
 def a_result(**changes):
@@ -65,7 +66,7 @@ def test_commands_name_what_is_not_usual():
     command = command_of(EXPERIMENTS["overall"], settings, "criteo:/data/my train.txt")
     assert command == "daes paper overall --data 'criteo:my train.txt' --rows 500 --seeds 1 --tune --methods fe,ple"
     # What does not matter to an experiment is neither kept nor shown.
-    experiment = replace(EXPERIMENTS["jump-bias"], uses=("rows", "tune"))
+    experiment = changed("jump-bias", uses=("rows", "tune"))
     assert command_of(experiment, settings, None) == "daes paper jump-bias --rows 500 --tune"
     assert settings_of(experiment, settings) == {"rows": 500, "tune": True}
 

@@ -8,6 +8,8 @@ from daes.paper import EXPERIMENTS, Execution, ExperimentSettings, OutOfTimeErro
 from daes.paper.data import name_in
 from daes.paper.running import draw, find, plan, run_experiment
 
+from .conftest import changed
+
 SETTINGS = ExperimentSettings(rows=400, seeds=1, batch_size=200, methods=("fe", "ple"), backbones=("fnn",))
 DATA = "adstream:400"
 
@@ -124,7 +126,7 @@ def failing(name="overall", **parts):
     def fail(*_):
         raise RuntimeError("it does not work")
 
-    return replace(EXPERIMENTS[name], **dict.fromkeys(parts, fail))
+    return changed(name, **dict.fromkeys(parts, fail))
 
 
 def test_a_result_stays_until_there_is_a_new_one(tmp_path):
@@ -143,7 +145,7 @@ def test_a_replacement_that_was_stopped_goes_on(tmp_path):
         (execution.folder / "results.jsonl").write_text("")
         raise OutOfTimeError("half")
 
-    stopping = replace(EXPERIMENTS["overall"], run=stop)
+    stopping = changed("overall", run=stop)
     with pytest.raises(OutOfTimeError):
         run_experiment(stopping, replace(SETTINGS, seeds=2), DATA, tmp_path, Execution(tmp_path), overwrite=True)
     assert (tmp_path / f"{first.stem}.json").exists()
@@ -169,8 +171,8 @@ def test_what_cannot_be_told_or_drawn_is_not_finished(tmp_path, monkeypatch):
 
 def test_settings_that_an_experiment_does_not_use_change_nothing(tmp_path):
     seen = []
-    experiment = replace(
-        EXPERIMENTS["overall"], uses=("rows", "protocol", "methods"), run=lambda settings, *_: seen.append(settings)
+    experiment = changed(
+        "overall", uses=("rows", "protocol", "methods"), run=lambda settings, *_: seen.append(settings)
     )
     with pytest.raises(TypeError):  # it finds nothing
         run_experiment(experiment, SETTINGS, DATA, tmp_path, Execution(tmp_path))

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from daes.report.features import ColumnSummary, column_summaries, fresh_shares
+from daes.report.features import ColumnSummary, column_summaries, fresh_shares, table_loads
 from daes.report.learned import read_findings
 from daes.report.run_record import RunRecord, read_run
 
@@ -44,3 +44,28 @@ def test_fresh_shares_are_new_values_over_rows():
 
 def test_the_path_of_a_constant_response_is_a_line():
     assert ColumnSummary("x", "numerical", response=np.full(3, 0.5)).path == "M0 12L50 12L100 12"
+
+
+def record(values, size, **options):
+    model = {"sizes": {"city": size}, "categorical_options": options}
+    return RunRecord("a run", config={"model": model}, distinct={"city": np.array([1.0, values])})
+
+
+@pytest.mark.parametrize(("values", "size"), [(50, 100), (2000, 1000)])
+def test_the_load_of_a_hashed_table_is_what_hashing_gives(values, size):
+    random = np.random.default_rng(0)
+    filled, shared = [], []
+    for _ in range(200):
+        counts = np.bincount(random.integers(0, size, values), minlength=size)
+        filled.append((counts > 0).mean())
+        shared.append(counts[counts > 1].sum() / values)
+    load = table_loads(record(values, size))["city"]
+    assert load["filled"] == pytest.approx(np.mean(filled), rel=0.02)
+    assert load["shared"] == pytest.approx(np.mean(shared), rel=0.02)
+
+
+def test_a_vocabulary_shares_what_it_has_no_row_for():
+    load = table_loads(record(150.0, 100, mode="vocabulary"))["city"]
+    assert (load["filled"], load["shared"]) == (1.0, pytest.approx(1 / 3))
+    load = table_loads(record(20.0, 100, mode="vocabulary"))["city"]
+    assert (load["filled"], load["shared"]) == (0.2, 0.0)

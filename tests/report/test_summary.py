@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from daes.report.categories import TableLoad
 from daes.report.content import Command, WarningBox
 from daes.report.features import ColumnSummary
 from daes.report.run_record import RunRecord
@@ -26,8 +25,8 @@ def said(run, columns=()):
     return " ".join(findings(run, columns))
 
 
-def warned(run, columns=(), tables=()):
-    return " ".join(warnings(run, columns, tables))
+def warned(run, columns=()):
+    return " ".join(warnings(run, columns))
 
 
 def with_metrics(**metrics):
@@ -40,7 +39,7 @@ def test_a_good_run_is_told_in_sentences_and_without_a_warning():
     assert "LogLoss is 10.0 % lower than that of always predicting the click rate." in text
     assert "It predicts as many clicks as there are." in text
     assert warned(GOOD) == ""
-    assert not any(isinstance(block, WarningBox) for block in summary(GOOD, [], []))
+    assert not any(isinstance(block, WarningBox) for block in summary(GOOD, []))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +118,7 @@ def test_ids_that_recur_little_and_matter_are_not_warned_of():
 
 def test_full_tables_bad_batches_and_undefined_metrics_are_warned_of():
     assert "Most values of user share their row of the table with others" in warned(
-        GOOD, tables=[TableLoad("user", 100, 1.0, 0.9), TableLoad("city", 100, 0.1, 0.1)]
+        GOOD, [ColumnSummary("user", "categorical", shared=0.9), ColumnSummary("city", "categorical", shared=0.1)]
     )
     assert "1 batch could not be learned from." in warned(replace(GOOD, bad_batches=((0, "nan"),)))
     assert "2 batches could not" in warned(replace(GOOD, bad_batches=((0, "nan"), (5, "nan"))))
@@ -129,4 +128,4 @@ def test_full_tables_bad_batches_and_undefined_metrics_are_warned_of():
 
 
 def test_a_run_without_metrics_says_so():
-    assert summary(RunRecord("a run"), [], [])[0].notes == ["No row with a label was scored."]
+    assert summary(RunRecord("a run"), [])[0].notes == ["No row with a label was scored."]

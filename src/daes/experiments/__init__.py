@@ -3,5 +3,5 @@
 - `trial`: one method on one backbone with one seed, trained and evaluated.
 - `compare`: methods × backbones × seeds; `comparison`: their results.
 - `scores`, `significance`, `row_tests`, `method_tests`: means over seeds, ranks and tests.
-- `log`, `runner`, `workers`, `fingerprint`: results that are kept, resumed and identified by the code that made them.
+- `log`, `workers`, `fingerprint`: results that are kept, resumed and identified by the code that made them.
 """

@@ -18,7 +18,6 @@ from daes.experiments.comparison import Comparison
 from daes.experiments.log import ARRAYS, ResultLog
 from daes.experiments.predictions import Predictions
 from daes.experiments.rivals import RIVALS
-from daes.experiments.runner import run_missing
 from daes.experiments.trial import MEASURES, Protocol, Trial, TrialResult, run_trial
 from daes.experiments.workers import RunTasks
 from daes.storage.run_folder import write_json
@@ -89,13 +88,9 @@ def compare(
         seeds: the number of seeds (0, 1, …), or a list of them.
         protocol: "stream": one pass, scored before trained on; measured over the stream and over its second half.
             "paper": `train_offline`; measured on the test part.
-        train: training configuration; its seed is not used.
-        offline: further configuration of the paper's protocol.
         model: further arguments of `CTRModel.from_sample`; `embedding_options` go to the methods that have them.
-        sample_rows: number of first rows that models are fitted on (stream).
-        refit: fit offline methods again on the past after 1/16, 1/8, 1/4 and 1/2 of the stream; see `Trial`.
+        train, offline, sample_rows, refit, device: as for `Trial`.
         authors_inputs: scale numbers as each method's authors do; otherwise by the method's preset.
-        device: where to compute.
         jobs: number of processes. With more than one, a script needs the usual `if __name__ == "__main__":`, and
             torch's threads are divided among them.
         run: what runs the trials instead of processes on this machine, such as `daes.engines.ray.RayTasks`.
@@ -141,7 +136,7 @@ def compare(
         if method not in RIVALS or (seed, backbone) == (numbers[0], backbones[0])
     ]
     results = run_trials(trials, data, jobs=jobs, run=run, out=out, max_bytes=max_bytes, progress=progress)
-    results += [replace(r, backbone=name) for r in results if r.method in RIVALS for name in backbones[1:]]
+    results = repeat_rivals(results, backbones)
     about = {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "data": data.describe(),
@@ -154,6 +149,12 @@ def compare(
     if out is not None:
         write_json(Path(out) / TABLE, comparison.to_dict(), indent=None)
     return comparison
+
+
+def repeat_rivals(results: Sequence[TrialResult], backbones: Sequence[str]) -> list[TrialResult]:
+    """The results, and those of rivals on the first backbone once more for each other one: a rival has no backbone."""
+    rivals = [result for result in results if result.method in RIVALS and result.error is None]
+    return [*results, *(replace(rival, backbone=name) for rival in rivals for name in backbones[1:])]
 
 
 def run_trials(
@@ -184,10 +185,9 @@ def run_trials(
             if progress is not None:
                 progress(TrialProgress(trial, *rows, trials_done=done, trials=len(trials)))
 
-        for trial, content in run_missing(
+        for trial, content in log.run_missing(
             partial(_run_trial, max_bytes, classes),
             dict(zip(keys, trials, strict=True)),
-            log,
             shared=data,
             describe=Trial.describe,
             jobs=jobs,

@@ -202,9 +202,7 @@ class Comparison:
     def tables(self) -> list[Table]:
         """The tables to print: the scores of each scope, the learning curves, and the tests."""
         tables = [self._score_table(scope, *pair) for scope, pair in _SCOPES[self.protocol].items()]
-        if self.protocol == "stream":
-            tables += [self.eighths_table(backbone) for backbone in self.backbones]
-        return [*tables, self._test_table()] if self.best_tests else tables
+        return [*tables, *self.eighths_tables(), *([self._test_table()] if self.best_tests else [])]
 
     def _score_table(self, scope: str, auc: str, logloss: str) -> Table:
         columns = list(product(self.backbones, (auc, logloss)))
@@ -221,10 +219,16 @@ class Comparison:
         titles = [f"{BACKBONES[backbone].title} {_MEASURE_NAMES[name].split(',')[0]}" for backbone, name in columns]
         return Table(["method", *titles, "rank"], rows, caption=scope)
 
+    def eighths_tables(self) -> list[Table]:
+        """`eighths_table` of each backbone with results, for the streaming protocol."""
+        tables = [self.eighths_table(backbone) for backbone in self.backbones if self.protocol == "stream"]
+        return [table for table in tables if len(table.head) > 1]
+
     def eighths_table(self, backbone: str) -> Table:
         """AUC of every method on each eighth of the stream; the best of each eighth is strong."""
         curves = {label: [fixed(value) for value in self.eighths(label, backbone)] for label in self.methods}
-        best = [max(column) for column in zip(*filter(None, curves.values()), strict=True)]
+        columns = zip(*filter(None, curves.values()), strict=True)
+        best = [max((value for value in column if value != NONE), default=None) for column in columns]
         rows: list[list[object]] = []
         for label, known in curves.items():
             curve = known or [NONE] * len(best)

@@ -1,9 +1,15 @@
-"""The result log: results by key, each appended to a file as soon as it is known, with arrays in files beside it."""
+"""The result log: results by key, each appended to a file as soon as it is known, with arrays in files beside it.
+
+It runs the tasks whose results it lacks, in this process or in several, until a deadline.
+"""
 
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import daes
+from daes.experiments.workers import RunTasks, Task, WorkerExit, run_tasks
 from daes.extras import require
 from daes.storage.durable import write_bytes
 from daes.storage.lock import WriterLock
@@ -90,9 +97,64 @@ class ResultLog:
         found: Arrays = require("safetensors.numpy").load(path.read_bytes())
         return found
 
+    def run_missing(
+        self,
+        task: Task,
+        items: Mapping[str, Any],
+        *,
+        shared: Any = None,
+        describe: Callable[[Any], Mapping[str, Any]],
+        jobs: int = 1,
+        threads: int = 1,
+        on_note: Callable[[Any, Any], None] = lambda item, message: None,
+        deadline: float | None = None,
+        run: RunTasks | None = None,
+    ) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """Pairs of an item and its result, as they are finished and logged, for the items whose key is not in the log.
+
+        Args:
+            task: `task(shared, item, note)` returns a result as plain values, except for its `predictions` (arrays by
+                name). If it raises, the result is `error` (a sentence) and `traceback`, and the other items are still
+                run.
+            items: the items by key.
+            shared: passed to every call.
+            describe: further fields of an item's line in the log.
+            jobs, threads: as for `run_tasks`.
+            on_note: called with an item and a message of its task.
+            deadline: the value of `time.monotonic` after which no further item is started.
+            run: what runs the tasks instead of processes on this machine.
+        """
+        missing = {key: item for key, item in items.items() if key not in self}
+        for (key, item), outcome in (run or run_tasks)(
+            partial(_attempt, task),
+            shared,
+            missing.items(),
+            jobs=min(jobs, len(missing)),
+            threads=threads,
+            on_note=lambda pair, message: on_note(pair[1], message),
+            enough=partial(is_past, deadline),
+        ):
+            result: dict[str, Any] = {"error": str(outcome)} if isinstance(outcome, WorkerExit) else outcome
+            arrays = result.pop(ARRAYS, None)
+            self.add(key, {**describe(item), **result}, arrays)
+            yield item, self.results[key]
+
     def _array_file(self, key: str) -> Path:
         assert self._path is not None
         return self._path.parent / ARRAYS / f"{key}.safetensors"
+
+
+def is_past(deadline: float | None) -> bool:
+    """Whether `time.monotonic` has reached the deadline."""
+    return deadline is not None and time.monotonic() >= deadline
+
+
+def _attempt(task: Task, shared: Any, pair: tuple[str, Any], note: Callable[[Any], None]) -> Any:
+    try:
+        return task(shared, pair[1], note)
+    except Exception as error:
+        sentence = " ".join(str(error).split()) or "no message"
+        return {"error": f"{type(error).__name__}: {sentence}", "traceback": traceback.format_exc()}
 
 
 def read_log(path: Path) -> dict[str, dict[str, Any]]:

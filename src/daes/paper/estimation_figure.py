@@ -23,7 +23,7 @@ def draw(result: ExperimentResult) -> "figures.Figure":
     """One panel per kind of feature: OS, each sampler by number of slots, and the paper's figures."""
     found = [result.results[kind] for kind in KINDS]
     rows = max(len(one["reservoirs"]) for one in found) + 1
-    figure, axes = figures.panels(1, 2, 9.6, 1.55 + 0.29 * (2 + 4 * rows), sharex=True)
+    figure, axes = figures.panels(1, 2, 1.55 + 0.29 * (2 + 4 * rows), sharex=True)
     left_ticks: dict[int, str] = {}
     for column, (kind, one, panel) in enumerate(zip(KINDS, found, axes, strict=True)):
         ticks = _draw_kind(panel, one, column)

@@ -1,17 +1,17 @@
-"""What an experiment is: its run, description and figure, with its settings."""
+"""What an experiment is: its run, description and figure, with its settings, and when a claim holds."""
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from inspect import cleandoc
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from daes.backbone import BACKBONES
-from daes.choices import check_choices, not_one_of
+from daes.choices import check_choice, check_choices
 from daes.embedding import METHODS
+from daes.experiments.log import is_past
 from daes.experiments.rivals import RIVALS
-from daes.experiments.runner import is_past
-from daes.paper.judging import Judgement
 from daes.stream.dataset import Dataset
 
 if TYPE_CHECKING:
@@ -25,6 +25,14 @@ GIVEN = ("none", "plain", "evidence", "both")
 """Which of the default's inputs `ladder` can give to rivals."""
 Findings = dict[str, Any]
 """The findings of a run as plain values: their JSON must suffice to describe and to draw them."""
+Part = bool | None
+"""Whether a part of a claim holds; None where the result points that way but may be chance."""
+Judgement = tuple[Sequence[Part], str]
+"""Which parts of a claim hold in a result (none where nothing is judged), and a sentence or two for an overview."""
+STANDARD_ERRORS = 4
+"""How far a simulation may differ from theory by chance."""
+ENOUGH_SEEDS = 3
+"""Minimum number of seeds for an interval between seeds."""
 
 
 class OutOfTimeError(Exception):
@@ -76,14 +84,9 @@ class ExperimentSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be positive, got {value}")
-        choices: dict[str, tuple[str, ...]] = {
-            "protocol": ("stream", "paper"),
-            "recipe": ("paper", "default"),
-            "rungs": ("all", "ends"),
-        }
-        for name, known in choices.items():
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} {not_one_of(getattr(self, name), known)}")
+        for name, kind in get_type_hints(ExperimentSettings).items():
+            if get_origin(kind) is Literal:
+                check_choice(name, getattr(self, name), get_args(kind))
         if self.recipe == "default" and self.tune:
             raise ValueError(
                 "tune searches the paper's grid of learning rate and L2: it must be off with recipe=default"
@@ -128,22 +131,16 @@ class Execution:
             raise OutOfTimeError(done)
 
 
-@dataclass(frozen=True)
-class Experiment:
+class Experiment(ABC):
     """One table or figure of the paper, or one of ours about it.
 
-    Args:
+    Attributes:
         name: its name in `daes paper`.
         title: a heading.
         what: one sentence for the list.
         claim: what the paper says or shows.
         differs: what is different here, and why.
-        run: does the work; called with the settings, a data set (None where none is needed) and the execution.
-        markdown: describes a result.
-        judge: which parts of the claim hold in a result (none where nothing is judged), and a sentence or two for an
-            overview. Its docstring, in Markdown, says what the parts are.
-        draw: draws a result, from its JSON alone.
-        verdict: the outcome in more words; by default the sentence of `judge`.
+        judged_by: the parts by which the claim is judged, in Markdown.
         data: the default data sets, as `Dataset.open` takes them; empty where it needs none.
         accepts: the data sets it can run on; None for all.
         uses: the settings that it depends on. All others are left at their defaults, and only these are stored with a
@@ -154,24 +151,73 @@ class Experiment:
     name: str
     title: str
     what: str
-    claim: str
-    differs: str
-    run: Callable[[ExperimentSettings, Dataset | None, Execution], Findings]
-    markdown: Callable[["ExperimentResult"], str]
-    judge: Callable[["ExperimentResult"], Judgement]
-    draw: Callable[["ExperimentResult"], "Figure"]
-    verdict: Callable[["ExperimentResult"], str] = field(default=None)  # type: ignore[assignment]  # set below
+    claim: str = ""
+    differs: str = ""
+    judged_by: str = ""
     data: tuple[str, ...] = ()
     accepts: tuple[str, ...] | None = None
     uses: tuple[str, ...] = ("rows", "seeds")
     of_the_paper: bool = True
 
-    def __post_init__(self) -> None:
-        for name in ("claim", "differs"):
-            object.__setattr__(self, name, cleandoc(getattr(self, name)))
-        if self.verdict is None:
-            object.__setattr__(self, "verdict", lambda result: self.judge(result)[1])
+    def __init_subclass__(cls) -> None:
+        for name in ("claim", "differs", "judged_by"):
+            setattr(cls, name, cleandoc(getattr(cls, name)))
+
+    @abstractmethod
+    def run(self, settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
+        """Do the work; `data` is None where none is needed."""
+
+    @abstractmethod
+    def markdown(self, result: "ExperimentResult") -> str:
+        """Describe a result."""
+
+    @abstractmethod
+    def judge(self, result: "ExperimentResult") -> Judgement:
+        """Which parts of the claim hold in a result (none where nothing is judged), and a sentence for an overview."""
+
+    def verdict(self, result: "ExperimentResult") -> str:
+        """The outcome in more words; by default the sentence of `judge`."""
+        return self.judge(result)[1]
+
+    @abstractmethod
+    def draw(self, result: "ExperimentResult") -> "Figure":
+        """Draw a result, from its JSON alone."""
 
     def used(self, settings: ExperimentSettings) -> ExperimentSettings:
         """The settings that it uses, with defaults for all others."""
         return ExperimentSettings(**{name: getattr(settings, name) for name in self.uses})
+
+
+def most(some: int, of: int) -> bool:
+    """More than half.
+
+    >>> most(2, 3), most(1, 2), most(0, 0)
+    (True, False, False)
+    """
+    return 2 * some > of
+
+
+def shown(ahead: int, surely: int, of: int) -> Part:
+    """Whether something is significantly better in most cases; None if it is ahead in most, but not significantly.
+
+    >>> shown(6, 4, 6), shown(6, 1, 6), shown(1, 1, 6)
+    (True, None, False)
+    """
+    return True if most(surely, of) else None if most(ahead, of) else False
+
+
+def outcome(parts: Sequence[Part]) -> str:
+    """Whether a claim holds, by its parts; it partly holds if the first part does, or at least half of them.
+
+    >>> [outcome(parts) for parts in ([True, True], [True, False], [True, None], [False], [])]
+    ['holds', 'partly holds', 'partly holds', 'does not hold', '–']
+    >>> [outcome(parts) for parts in ([None], [None, False], [True, False, False], [False, False, True])]
+    ['not shown', 'does not hold', 'partly holds', 'does not hold']
+    """
+    if not parts:
+        return "–"
+    if all(parts):
+        return "holds"
+    if parts[0] or 2 * sum(part is True for part in parts) >= len(parts):
+        return "partly holds"
+    return "not shown" if all(part is None for part in parts) else "does not hold"

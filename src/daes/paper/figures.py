@@ -17,6 +17,7 @@ BLUE, ORANGE, GREEN, VERMILION = "#0072b2", "#e69f00", "#009e73", "#d55e00"
 SKY, PURPLE, BLACK, GREY = "#56b4e9", "#cc79a7", "#222222", "#8a8a8a"
 CYCLE = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 
+_WIDTH = 9.6
 _COLOURS = 255
 _OCTREE = 2  # the method of Pillow that keeps colours of few pixels
 _STYLE: dict[str, Any] = {
@@ -54,9 +55,9 @@ def style() -> Iterator[None]:
         yield
 
 
-def panels(rows: int, columns: int, width: float, height: float, **options: Any) -> tuple["Figure", Any]:
+def panels(rows: int, columns: int, height: float, **options: Any) -> tuple["Figure", Any]:
     """A figure and its axes, as from `matplotlib.pyplot.subplots`, but not in pyplot's list of open figures."""
-    figure = require("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
+    figure = require("matplotlib.figure").Figure(figsize=(_WIDTH, height), layout="constrained")
     require("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
     return figure, figure.subplots(rows, columns, **options)
 

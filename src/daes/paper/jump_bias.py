@@ -8,8 +8,7 @@ from daes.extras import require
 from daes.formatting import percent
 from daes.paper import figures
 from daes.paper.data import Floats
-from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
-from daes.paper.judging import STANDARD_ERRORS, Judgement
+from daes.paper.experiment import STANDARD_ERRORS, Execution, Experiment, ExperimentSettings, Findings, Judgement
 from daes.paper.result import ExperimentResult
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
@@ -23,17 +22,122 @@ _GROUPS = 50
 _COLOURS = {"paper": figures.VERMILION, "exact": figures.GREEN}
 
 
-def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
-    times = [number for number in TIMES if settings.rows is None or number * SIZE <= settings.rows]
-    if not times:
-        raise ValueError(f"rows must be {TIMES[0] * SIZE:,} or more, got {settings.rows}")
-    runs = _RUNS_PER_SEED * settings.seeds
-    found: Findings = {"slots": SIZE, "runs": runs, "limit": first_values_limit(), "streams": []}
-    for number in times:
-        execution.check_time(f"{len(found['streams'])} of {len(times)} lengths are done")
-        execution.note(f"T = {number}m")
-        found["streams"].append(_stream(number, runs))
-    return found
+class JumpBias(Experiment):
+    name = "jump-bias"
+    title = "The published jump rule is not uniform"
+    what = "inclusion by position in the stream under the published and the exact jump rule, and the bias of quantiles"
+    claim = """
+    Algorithm 1 draws the gap to the next accepted value as ⌊t·(U^(−1/m) − 1)⌋ and is said to yield a uniform sample.
+    The paper does not measure inclusion.
+    """
+    differs = """
+    The measurement is ours. With m slots the rule accepts the value at position s with probability 1 − ((s−1)/s)^m ≈
+    1 − e^(−m/s) instead of m/s: 0.63 instead of 1 just after the reservoir is full. Too few values enter early in the
+    stream, so the first m values stay over-represented forever. The factor does not shrink, but its weight in the
+    distribution of T values does, as m/T. It is harmless at T = 300m, as in the paper's table, but causes a bias of
+    several percent of rank while T is a few m, as when a feature has just been deployed. The exact rule (Li's Algorithm
+    L) costs as much.
+    """
+    judged_by = "Nothing: the paper does not measure it."
+
+    def run(self, settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
+        times = [number for number in TIMES if settings.rows is None or number * SIZE <= settings.rows]
+        if not times:
+            raise ValueError(f"rows must be {TIMES[0] * SIZE:,} or more, got {settings.rows}")
+        runs = _RUNS_PER_SEED * settings.seeds
+        found: Findings = {"slots": SIZE, "runs": runs, "limit": first_values_limit(), "streams": []}
+        for number in times:
+            execution.check_time(f"{len(found['streams'])} of {len(times)} lengths are done")
+            execution.note(f"T = {number}m")
+            found["streams"].append(_stream(number, runs))
+        return found
+
+    def markdown(self, result: ExperimentResult) -> str:
+        found = result.results
+        rows = [
+            [f"{part['times']}m", title, *_cells(part[rule])]
+            for part in found["streams"]
+            for rule, title in RULES.items()
+        ]
+        levels = [f"bias at {percent(level, 0)}" for level in LEVELS]
+        intro = (
+            f"m = {found['slots']:,}, {found['runs']} runs. Inclusion of the first m values over m/T, simulated, ± 2 "
+            "standard errors (closed form); bias of quantiles of a stream that drifts evenly from 0 to 1, in percent "
+            f"of its range. As m and T/m grow, the first m values stay over-represented {found['limit']:.3f} times."
+        )
+        return f"{intro}\n\n{markdown_table(['T', 'rule', 'first m values', *levels], rows, names=2)}"
+
+    def verdict(self, result: ExperimentResult) -> str:
+        first, *_ = streams = result.results["streams"]
+        last = streams[-1]
+        middle = LEVELS.index(0.5)
+        sentences = []
+        for rule, title in RULES.items():
+            found = [part[rule] for part in streams]
+            uniform = all(_within(one["first"], 1.0, one["first_error"]) for one in found)
+            agrees = all(_within(one["first"], one["first_closed_form"], one["first_error"]) for one in found)
+            one, bias, error = last[rule], first[rule]["bias"][middle], first[rule]["bias_error"][middle]
+            judged = "shows no departure from uniform" if uniform else "is not uniform"
+            sentences.append(
+                f"The {title} {judged}: at T = {last['times']}m each of the first m values is in the sample "
+                f"{one['first']:.2f} ± {2 * one['first_error']:.2f} times as often as it should be (closed form: "
+                f"{one['first_closed_form']:.2f}{'' if agrees else ', with which the simulation does not agree'}), and "
+                f"at T = {first['times']}m the median of a drifting stream is off by {percent(bias, 1, sign=True)} ± "
+                f"{percent(2 * error, 1)} of its range."
+            )
+        return " ".join(sentences)
+
+    def judge(self, result: ExperimentResult) -> Judgement:
+        last = result.results["streams"][-1]
+        paper, exact = (f"{last[rule]['first']:.2f} times" for rule in ("paper", "exact"))
+        return (), (
+            f"In a stream {last['times']} times as long as the reservoir, the published rule keeps each of the first "
+            f"values {paper} as often as a uniform sample would, the exact rule {exact}."
+        )
+
+    def draw(self, result: ExperimentResult) -> "figures.Figure":
+        found = result.results
+        figure, (left, right) = figures.panels(1, 2, 3.6, width_ratios=[1.25, 1])
+        stream = found["streams"][-1]
+        for rule in RULES:
+            part = stream[rule]
+            places, expected = np.array(part["place"]), np.array(part["closed_form"])
+            after = places > 1
+            # The closed form jumps at m: two lines, not a slope between them.
+            left.plot([places[0], 1], [part["first_closed_form"]] * 2, color=_COLOURS[rule])
+            left.plot([1, *places[after]], [expected[after][0], *expected[after]], color=_COLOURS[rule])
+            left.plot(places, part["inclusion"], ".", color=_COLOURS[rule], alpha=0.55)
+        left.text(0.06, 1.38, "published rule", color=_COLOURS["paper"])
+        left.text(0.06, 0.9, "exact rule", color=_COLOURS["exact"])
+        left.axvline(1, color=figures.GREY, linewidth=0.8, linestyle=":")
+        left.text(1.05, 0.62, "place m", color="#666666", fontsize=7.5)
+        left.set(
+            xscale="log",
+            ylim=(0.5, 1.7),
+            xlabel="place in the stream, in units of m",
+            ylabel="inclusion over m/T",
+            title=f"Who is in the sample at T = {stream['times']}m",
+        )
+        right.plot([8, 92], [0, 0], color=figures.GREY, linewidth=0.8)
+        ends = _spread([100 * part["paper"]["bias"][-1] for part in found["streams"]])
+        for shade, part, end in zip((1.0, 0.7, 0.45), found["streams"], ends, strict=False):
+            for rule in RULES:
+                errors = 100 * np.array(part[rule]["bias"])
+                spread = 200 * np.array(part[rule]["bias_error"])
+                right.errorbar(100 * np.array(LEVELS), errors, spread, color=_COLOURS[rule], alpha=shade, capsize=2)
+            figures.at_end(right, 92, end, f"T = {part['times']}m", _COLOURS["paper"])
+        right.text(10, 0.45, "exact rule, at all T", color=_COLOURS["exact"], fontsize=8)
+        right.text(60, -8.9, "published rule", color=_COLOURS["paper"], fontsize=8)
+        right.set(xlabel="level of the quantile, %", ylabel="bias, % of the stream's range")
+        right.set_ylim(top=1.2)
+        right.set_title("Quantiles of a drifting stream")
+        figures.headline(
+            figure,
+            "The published jump rule remembers the first m values too well",
+            f"Simulated, m = {found['slots']:,}, {found['runs']} runs · left, lines: closed form, dots: simulation · "
+            "right: the mean, ± 2 standard errors",
+        )
+        return figure
 
 
 def _stream(times: int, runs: int) -> Findings:
@@ -123,104 +227,13 @@ def first_values_limit() -> float:
     return float(np.exp(integral))
 
 
-def markdown(result: ExperimentResult) -> str:
-    found = result.results
-    rows = [
-        [f"{part['times']}m", title, _first(part[rule]), *(percent(bias, 2, sign=True) for bias in part[rule]["bias"])]
-        for part in found["streams"]
-        for rule, title in RULES.items()
-    ]
-    levels = [f"bias at {percent(level, 0)}" for level in LEVELS]
-    intro = (
-        f"m = {found['slots']:,}, {found['runs']} runs. Inclusion of the first m values over m/T, simulated, ± 2 "
-        "standard errors (closed form); bias of quantiles of a stream that drifts evenly from 0 to 1, in percent of "
-        f"its range. As m and T/m grow, the first m values stay over-represented {found['limit']:.3f} times."
-    )
-    return f"{intro}\n\n{markdown_table(['T', 'rule', 'first m values', *levels], rows, names=2)}"
-
-
-def _first(one: Findings) -> str:
-    return f"{one['first']:.3f} ± {2 * one['first_error']:.3f} ({one['first_closed_form']:.3f})"
-
-
-def verdict(result: ExperimentResult) -> str:
-    first, *_ = streams = result.results["streams"]
-    last = streams[-1]
-    middle = LEVELS.index(0.5)
-    sentences = []
-    for rule, title in RULES.items():
-        found = [part[rule] for part in streams]
-        uniform = all(_within(one["first"], 1.0, one["first_error"]) for one in found)
-        agrees = all(_within(one["first"], one["first_closed_form"], one["first_error"]) for one in found)
-        one, bias, error = last[rule], first[rule]["bias"][middle], first[rule]["bias_error"][middle]
-        judged = "shows no departure from uniform" if uniform else "is not uniform"
-        sentences.append(
-            f"The {title} {judged}: at T = {last['times']}m each of the first m values is in the sample "
-            f"{one['first']:.2f} ± {2 * one['first_error']:.2f} times as often as it should be (closed form: "
-            f"{one['first_closed_form']:.2f}{'' if agrees else ', with which the simulation does not agree'}), and at "
-            f"T = {first['times']}m the median of a drifting stream is off by {percent(bias, 1, sign=True)} ± "
-            f"{percent(2 * error, 1)} of its range."
-        )
-    return " ".join(sentences)
-
-
-def judge(result: ExperimentResult) -> Judgement:
-    """Nothing: the paper does not measure it."""
-    last = result.results["streams"][-1]
-    paper, exact = (f"{last[rule]['first']:.2f} times" for rule in ("paper", "exact"))
-    return (), (
-        f"In a stream {last['times']} times as long as the reservoir, the published rule keeps each of the first "
-        f"values {paper} as often as a uniform sample would, the exact rule {exact}."
-    )
+def _cells(one: Findings) -> list[str]:
+    first = f"{one['first']:.3f} ± {2 * one['first_error']:.3f} ({one['first_closed_form']:.3f})"
+    return [first, *(percent(bias, 2, sign=True) for bias in one["bias"])]
 
 
 def _within(value: float, expected: float, error: float) -> bool:
     return abs(value - expected) <= STANDARD_ERRORS * error
-
-
-def draw(result: ExperimentResult) -> "figures.Figure":
-    found = result.results
-    figure, (left, right) = figures.panels(1, 2, 9.6, 3.6, width_ratios=[1.25, 1])
-    stream = found["streams"][-1]
-    for rule in RULES:
-        part = stream[rule]
-        places, expected = np.array(part["place"]), np.array(part["closed_form"])
-        after = places > 1
-        # The closed form jumps at m: two lines, not a slope between them.
-        left.plot([places[0], 1], [part["first_closed_form"]] * 2, color=_COLOURS[rule])
-        left.plot([1, *places[after]], [expected[after][0], *expected[after]], color=_COLOURS[rule])
-        left.plot(places, part["inclusion"], ".", color=_COLOURS[rule], alpha=0.55)
-    left.text(0.06, 1.38, "published rule", color=_COLOURS["paper"])
-    left.text(0.06, 0.9, "exact rule", color=_COLOURS["exact"])
-    left.axvline(1, color=figures.GREY, linewidth=0.8, linestyle=":")
-    left.text(1.05, 0.62, "place m", color="#666666", fontsize=7.5)
-    left.set(
-        xscale="log",
-        ylim=(0.5, 1.7),
-        xlabel="place in the stream, in units of m",
-        ylabel="inclusion over m/T",
-        title=f"Who is in the sample at T = {stream['times']}m",
-    )
-    right.plot([8, 92], [0, 0], color=figures.GREY, linewidth=0.8)
-    ends = _spread([100 * part["paper"]["bias"][-1] for part in found["streams"]])
-    for shade, part, end in zip((1.0, 0.7, 0.45), found["streams"], ends, strict=False):
-        for rule in RULES:
-            errors = 100 * np.array(part[rule]["bias"])
-            spread = 200 * np.array(part[rule]["bias_error"])
-            right.errorbar(100 * np.array(LEVELS), errors, spread, color=_COLOURS[rule], alpha=shade, capsize=2)
-        figures.at_end(right, 92, end, f"T = {part['times']}m", _COLOURS["paper"])
-    right.text(10, 0.45, "exact rule, at all T", color=_COLOURS["exact"], fontsize=8)
-    right.text(60, -8.9, "published rule", color=_COLOURS["paper"], fontsize=8)
-    right.set(xlabel="level of the quantile, %", ylabel="bias, % of the stream's range")
-    right.set_ylim(top=1.2)
-    right.set_title("Quantiles of a drifting stream")
-    figures.headline(
-        figure,
-        "The published jump rule remembers the first m values too well",
-        f"Simulated, m = {found['slots']:,}, {found['runs']} runs · left, lines: closed form, dots: simulation · "
-        "right: the mean, ± 2 standard errors",
-    )
-    return figure
 
 
 def _spread(ends: list[float]) -> list[float]:
@@ -235,27 +248,3 @@ def _spread(ends: list[float]) -> list[float]:
         placed.append(min(end, ceiling))
         ceiling = placed[-1] - gap
     return placed[::-1]
-
-
-EXPERIMENT = Experiment(
-    name="jump-bias",
-    title="The published jump rule is not uniform",
-    what="inclusion by position in the stream under the published and the exact jump rule, and the bias of quantiles",
-    claim="""
-    Algorithm 1 draws the gap to the next accepted value as ⌊t·(U^(−1/m) − 1)⌋ and is said to yield a uniform sample.
-    The paper does not measure inclusion.
-    """,
-    differs="""
-    The measurement is ours. With m slots the rule accepts the value at position s with probability 1 − ((s−1)/s)^m ≈
-    1 − e^(−m/s) instead of m/s: 0.63 instead of 1 just after the reservoir is full. Too few values enter early in the
-    stream, so the first m values stay over-represented forever. The factor does not shrink, but its weight in the
-    distribution of T values does, as m/T. It is harmless at T = 300m, as in the paper's table, but causes a bias of
-    several percent of rank while T is a few m, as when a feature has just been deployed. The exact rule (Li's Algorithm
-    L) costs as much.
-    """,
-    run=run,
-    markdown=markdown,
-    verdict=verdict,
-    judge=judge,
-    draw=draw,
-)

@@ -10,17 +10,18 @@ from statistics import fmean
 from typing import Any
 
 from daes.embedding import METHODS
+from daes.experiments.compare import repeat_rivals
 from daes.experiments.method_tests import method_tests
 from daes.experiments.rivals import RIVALS
 from daes.experiments.scores import collect_scores
 from daes.experiments.trial import MEASURES, Trial, TrialResult
 from daes.formatting import counted
-from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
-from daes.paper.judging import Judgement
-from daes.paper.ladder_result import RIVAL, RUNG, SUMMARY, draw, markdown, verdict
+from daes.paper import figures, ladder_result
+from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings, Judgement
+from daes.paper.ladder_result import RIVAL, RUNG, SUMMARY
 from daes.paper.published import PAPER_METHODS, as_published
 from daes.paper.result import ExperimentResult
-from daes.paper.titles import method_title
+from daes.paper.scores import method_title
 from daes.paper.variants import Variant, run_all, sample_rows
 from daes.stream.dataset import Dataset
 from daes.training.config import TrainConfig, suggest_batch_size
@@ -80,6 +81,55 @@ ENDS = {"published gate": RUNGS["published gate"], "the default": RUNGS[DEFAULT]
 """The first rung, and all changes at once."""
 
 
+class Ladder(Experiment):
+    name = "ladder"
+    title = "From the published gate to the default"
+    what = "one change per rung on seven real streams, and every rival trained like the default"
+    judged_by = "Nothing: the paper has no such table."
+    uses = ("rows", "seeds", "methods", "backbones", "streams", "given", "given_to", "rungs", "device")
+    of_the_paper = False
+
+    def run(self, settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
+        """Train every rung and rival on every stream and backbone, and test them against each other on the rows."""
+        streams, notes = _find_streams(settings, execution.data)
+        backbones = settings.backbones or BACKBONES
+        chosen, more = _choose(settings)
+        results, failures, measures = {}, [], {name: name for name in MEASURES["stream"]}
+        for stream, data in streams.items():
+            trials = [
+                _trial(label, rung, backbone, seed, data.count_rows(), settings.device)
+                for seed, backbone, (label, rung) in product(range(settings.seeds), backbones, chosen.items())
+                if rung.group != RIVAL or (backbone, seed) == (backbones[0], 0)
+            ]
+            found = run_all(trials, data, _noting(execution, stream))
+            failures += [
+                f"{one.label} on {stream}, {one.backbone}: {one.error}" for one in found if one.error is not None
+            ]
+            results[stream] = repeat_rivals([one for one in found if one.error is None], backbones)
+        return {
+            "where": counted(len(streams), "stream"),
+            "training": {"backbones": list(backbones)},
+            "streams": {name: _describe(data) for name, data in streams.items()},
+            "labels": {label: {"method": rung.method, "group": rung.group} for label, rung in chosen.items()},
+            "default": _default(chosen),
+            "scores": _by_label(results, lambda trained: collect_scores(trained, measures)[trained[0].label]),
+            "eighths": _by_label(results, _eighths),
+            "seconds": _by_label(results, lambda trained: round(fmean(one.seconds for one in trained), 1)),
+            "tests": _tests(results, chosen, backbones, execution),
+            "failures": failures,
+            "notes": [*notes, *more],
+        }
+
+    def markdown(self, result: ExperimentResult) -> str:
+        return ladder_result.markdown(result)
+
+    def judge(self, result: ExperimentResult) -> Judgement:
+        return (), ladder_result.verdict(result)
+
+    def draw(self, result: ExperimentResult) -> "figures.Figure":
+        return ladder_result.draw(result)
+
+
 def rivals(methods: Sequence[str], given: Sequence[str], given_to: Sequence[str] | None = None) -> dict[str, Rung]:
     """Every method trained like the default, with its authors' inputs, given some of the default's inputs.
 
@@ -109,39 +159,6 @@ def open_stream(folder: Path, name: str, rows: int | None = None) -> Dataset:
     if name in ("flights", "adstream"):
         return Dataset.open("adstream:200000" if name == "adstream" else name).head(rows)
     raise FileNotFoundError(f"there is no stream {name}: {path} does not exist; --data names the folder")
-
-
-def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
-    """Train every rung and rival on every stream and backbone, and test them against each other on the rows."""
-    streams, notes = _find_streams(settings, execution.data)
-    backbones = settings.backbones or BACKBONES
-    chosen, more = _choose(settings)
-    results, failures, measures = {}, [], {name: name for name in MEASURES["stream"]}
-    for stream, data in streams.items():
-        trials = [
-            _trial(label, rung, backbone, seed, data.count_rows(), settings.device)
-            for seed, backbone, (label, rung) in product(range(settings.seeds), backbones, chosen.items())
-            if rung.group != RIVAL or (backbone, seed) == (backbones[0], 0)
-        ]
-        found = run_all(trials, data, _noting(execution, stream))
-        failures += [f"{one.label} on {stream}, {one.backbone}: {one.error}" for one in found if one.error is not None]
-        trained = [one for one in found if one.error is None]
-        # A rival has no backbone: its result is used for each of them.
-        copies = [replace(one, backbone=name) for one in trained if one.method in RIVALS for name in backbones[1:]]
-        results[stream] = [*trained, *copies]
-    return {
-        "where": counted(len(streams), "stream"),
-        "training": {"backbones": list(backbones)},
-        "streams": {name: _describe(data) for name, data in streams.items()},
-        "labels": {label: {"method": rung.method, "group": rung.group} for label, rung in chosen.items()},
-        "default": _default(chosen),
-        "scores": _by_label(results, lambda trained: collect_scores(trained, measures)[trained[0].label]),
-        "eighths": _by_label(results, _eighths),
-        "seconds": _by_label(results, lambda trained: round(fmean(one.seconds for one in trained), 1)),
-        "tests": _tests(results, chosen, backbones, execution),
-        "failures": failures,
-        "notes": [*notes, *more],
-    }
 
 
 def _find_streams(settings: ExperimentSettings, folder: Path) -> tuple[dict[str, Dataset], list[str]]:
@@ -234,23 +251,3 @@ def _tests(
             found.append({"stream": stream, **{name: getattr(test, name) for name in kept}})
         execution.note(f"tested {number}/{len(results) * len(backbones)}: {stream}, {backbone}")
     return found
-
-
-def judge(result: ExperimentResult) -> Judgement:
-    """Nothing: the paper has no such table."""
-    return (), verdict(result)
-
-
-EXPERIMENT = Experiment(
-    name="ladder",
-    title="From the published gate to the default",
-    what="one change per rung on seven real streams, and every rival trained like the default",
-    claim="",
-    differs="",
-    run=run,
-    markdown=markdown,
-    judge=judge,
-    draw=draw,
-    uses=("rows", "seeds", "methods", "backbones", "streams", "given", "given_to", "rungs", "device"),
-    of_the_paper=False,
-)

@@ -12,7 +12,7 @@ from daes.formatting import count, counted, fixed, p_equals
 from daes.paper import figures
 from daes.paper.experiment import Findings
 from daes.paper.result import ExperimentResult
-from daes.paper.titles import backbone_title
+from daes.paper.scores import backbone_title
 from daes.table import Cell, markdown_table
 
 RUNG, RIVAL = "rung", "rival"
@@ -223,7 +223,7 @@ def draw(result: ExperimentResult) -> "figures.Figure":
     behind = [(label, default, cells(found, label)) for label in others]
     behind.sort(key=lambda line: median(differences(line[1], line[2]) or [0.0]))
     sizes = [max(len(lines), 4) for lines in (climbed, behind)]
-    figure, (upper, lower) = figures.panels(2, 1, 9.6, 2.4 + 0.24 * sum(sizes), height_ratios=sizes)
+    figure, (upper, lower) = figures.panels(2, 1, 2.4 + 0.24 * sum(sizes), height_ratios=sizes)
     colours = dict(zip(found["streams"], figures.CYCLE * 2, strict=False))
     _draw(upper, climbed, colours)
     upper.set(title="What each change adds", xlabel=f"AUC × 100 above the rung before{_SCALE}")

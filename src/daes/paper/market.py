@@ -10,11 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from daes.metrics.auc import exact_auc
-from daes.model import CTRModel
 from daes.paper.data import Floats
 from daes.paper.experiment import Findings
-from daes.paper.published import as_published
-from daes.paper.variants import L2, LEARNING_RATE
+from daes.paper.variants import L2, LEARNING_RATE, published_model
 from daes.simulation import AdStream
 from daes.simulation.draws import uniform_of_code
 from daes.stream.batch import Batch
@@ -92,16 +90,8 @@ def simulate(market: Market, methods: Sequence[str], seed: int) -> Findings:
 
 
 def _learner(market: Market, method: str, stream: AdStream, rows: int, seed: int) -> TrainingStep:
-    torch.manual_seed(seed)
-    model = CTRModel.from_sample(
-        stream.schema,
-        stream.batch(0, rows),
-        embedding=method,
-        backbone=market.backbone,
-        l2=L2,
-        categorical_options={"mode": "vocabulary"},
-        **as_published(market.backbone),
-    ).to(market.device)
+    sample, device = stream.batch(0, rows), market.device
+    model = published_model(stream.schema, sample, method, market.backbone, seed=seed, device=device, l2=L2)
     config = TrainConfig(
         batch_size=market.batch_size, optimizer="adam", learning_rate=LEARNING_RATE, bad_batch="skip", seed=seed
     )

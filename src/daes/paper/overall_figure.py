@@ -10,8 +10,7 @@ from daes.paper import figures
 from daes.paper.data import Floats
 from daes.paper.published import PAPER_METHODS
 from daes.paper.result import ExperimentResult
-from daes.paper.scores import how_short
-from daes.paper.titles import backbone_title, method_title
+from daes.paper.scores import backbone_title, how_short, method_title
 
 _COLOURS = {
     "static binning": figures.ORANGE,
@@ -29,9 +28,7 @@ def methods_figure(result: ExperimentResult, panels: Mapping[str, Mapping[str, F
     """
     scored = result.results["scores"]
     methods = list(dict.fromkeys([*(name for name in METHODS if name in scored), *scored]))
-    figure, axes = figures.panels(
-        1, len(panels), 9.6, 1.2 + 0.26 * len(methods), sharex=True, sharey=True, squeeze=False
-    )
+    figure, axes = figures.panels(1, len(panels), 1.2 + 0.26 * len(methods), sharex=True, sharey=True, squeeze=False)
     for panel, (title, means) in zip(axes[0], panels.items(), strict=True):
         _draw_methods(panel, methods, _above_median(means))
         panel.set_title(title)

@@ -4,15 +4,13 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from inspect import getdoc
 from pathlib import Path
 from urllib.parse import quote
 
 from daes.experiments.significance import LEVEL
 from daes.formatting import count, duration, percent
 from daes.paper import EXPERIMENTS
-from daes.paper.experiment import Experiment
-from daes.paper.judging import word
+from daes.paper.experiment import Experiment, outcome
 from daes.paper.published import ARPU_GAIN, DATASET_TITLES, DATASETS, QPS_CHANGE
 from daes.paper.result import ExperimentResult, NotAResultError
 from daes.storage.durable import write_text
@@ -120,12 +118,12 @@ def _overview(by_name: Mapping[str, Sequence[ExperimentResult]]) -> str:
         experiment = EXPERIMENTS[name]
         for result in several:
             parts, sentence = experiment.judge(result)
-            words[word(parts)] += 1
+            words[outcome(parts)] += 1
             link = f"[`{name}`](#{_anchor(experiment.title)})" if result is several[0] else ""
             where = result.where + _protocol(result).replace(", streaming protocol", "")
-            rows.append([word(parts), link, where, sentence])
-    judged = sum(words.values()) - words[word(())]
-    holds, partly, open_, fails = (words[word(parts)] for parts in ([True], [True, False], [None], [False]))
+            rows.append([outcome(parts), link, where, sentence])
+    judged = sum(words.values()) - words[outcome(())]
+    holds, partly, open_, fails = (words[outcome(parts)] for parts in ([True], [True, False], [None], [False]))
     return "\n\n".join(
         [
             "## At a glance",
@@ -150,13 +148,13 @@ def _section(experiment: Experiment, results: Sequence[ExperimentResult], folder
         f"## {experiment.title}",
         f"**The paper.** {experiment.claim}",
         f"**What differs, and why.** {experiment.differs}",
-        f"**Judged by.** {getdoc(experiment.judge)}",
+        f"**Judged by.** {experiment.judged_by}",
     ]
     for result in results:
         judged, _ = experiment.judge(result)
         parts += [
             f"### {result.where}{_protocol(result)}",
-            *([f"The claim **{word(judged)}**."] if judged else []),
+            *([f"The claim **{outcome(judged)}**."] if judged else []),
             experiment.verdict(result),
             f"![{experiment.title}: {result.where}]({folder}/{quote(result.stem)}.png)",
             experiment.markdown(result),

@@ -6,7 +6,6 @@ from typing import Any
 
 from daes.experiments.fingerprint import code_fingerprint
 from daes.experiments.log import ResultLog, result_key
-from daes.experiments.runner import run_missing
 from daes.experiments.workers import Task
 from daes.paper.experiment import Execution, Findings, OutOfTimeError
 from daes.paper.result import plain
@@ -30,10 +29,9 @@ def run_pieces(
     items = dict(zip(keys, pieces, strict=True))
     with ResultLog(execution.folder) as log:
         errors = []
-        for piece, content in run_missing(
+        for piece, content in log.run_missing(
             partial(_find, task),
             items,
-            log,
             describe=lambda piece: {"piece": plain(piece)},
             jobs=execution.jobs,
             on_note=lambda piece, line: execution.note(line),

@@ -10,8 +10,7 @@ from daes.distribution.estimator_report import rank_errors
 from daes.formatting import count, fixed, nbytes, percent, scientific
 from daes.paper import figures
 from daes.paper.data import Floats
-from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
-from daes.paper.judging import STANDARD_ERRORS, Judgement
+from daes.paper.experiment import STANDARD_ERRORS, Execution, Experiment, ExperimentSettings, Findings, Judgement
 from daes.paper.result import ExperimentResult
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
@@ -26,20 +25,124 @@ _COLOURS = (figures.SKY, figures.BLUE, figures.GREEN, figures.ORANGE)
 _PERCENTS = np.arange(1, 100) / 100
 
 
-def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
-    length = settings.simulated_rows(LENGTH, _LEAST_LENGTH)
-    runs = _RUNS_PER_SEED * settings.seeds
-    rng = np.random.default_rng(0)
-    normal = rng.standard_normal(length)
-    drifting = normal + _DRIFT * np.arange(length) / length
-    found: Findings = {"length": length, "runs": runs, "levels": LEVELS, "sizes": []}
-    for size in SIZES:
-        if size > length // 2:
-            break
-        execution.check_time(f"sizes below {size:,} are done")
-        execution.note(f"m = {size:,}")
-        found["sizes"].append(_size(size, np.exp(normal), drifting, runs))
-    return found
+class ReservoirSize(Experiment):
+    name = "reservoir-size"
+    title = "Reservoir size: error, variance, memory"
+    what = "error of quantiles against the number m of slots, its O(1/m) variance, and memory"
+    claim = """
+    Appendix, “Bias–Variance Trade-off in Reservoir Size”: Var(q̂_α) ≈ α(1−α)/(m·f²(q_α)); m·4 bytes = 400 kB per
+    feature at m = 100,000; bias comes from finite samples and from drift.
+    """
+    differs = """
+    The paper gives the formula without a measurement. Ours is on a lognormal stream, with the factor (1 − m/T) for
+    sampling without replacement. We store members as 8-byte numbers, so memory is twice the paper's figure. The second
+    kind of bias is shown as well: under drift a reservoir describes the whole past, and its distance from the current
+    distribution does not shrink with m (`expiry` and `half_life` address that).
+    """
+    judged_by = """
+    (1) The variance of quantiles falls as 1/m: at every level the exponent is within four standard errors of −1. (2)
+    It is within four standard errors of the formula in every case.
+    """
+
+    def run(self, settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
+        length = settings.simulated_rows(LENGTH, _LEAST_LENGTH)
+        runs = _RUNS_PER_SEED * settings.seeds
+        rng = np.random.default_rng(0)
+        normal = rng.standard_normal(length)
+        drifting = normal + _DRIFT * np.arange(length) / length
+        found: Findings = {"length": length, "runs": runs, "levels": LEVELS, "sizes": []}
+        for size in SIZES:
+            if size > length // 2:
+                break
+            execution.check_time(f"sizes below {size:,} are done")
+            execution.note(f"m = {size:,}")
+            found["sizes"].append(_size(size, np.exp(normal), drifting, runs))
+        return found
+
+    def markdown(self, result: ExperimentResult) -> str:
+        found = result.results
+        errors = [
+            [count(part["slots"]), nbytes(part["bytes"]), nbytes(4 * part["slots"])]
+            + [percent(part[name], 2) for name in ("rank_error", "drifting_rank_error", "drifting_rank_error_now")]
+            for part in found["sizes"]
+        ]
+        headers = ["m", "memory", "paper, 4m bytes", "rank error"]
+        headers += ["under drift, whole stream", "under drift, last moment"]
+        variances = [
+            [count(part["slots"])] + [f"{scientific(seen)} ({scientific(theory)})" for seen, theory in pairs]
+            for part in found["sizes"]
+            for pairs in [zip(part["variance"], part["variance_theory"], strict=True)]
+        ]
+        return "\n\n".join(
+            [
+                f"T = {count(found['length'])} lognormal values, {found['runs']} runs. Memory, and the largest rank "
+                "error over 99 percentiles, mean over runs:",
+                markdown_table(headers, errors),
+                "Variance of a quantile, simulated (theory):",
+                markdown_table(["m", *(f"at {percent(level, 0)}" for level in found["levels"])], variances),
+            ]
+        )
+
+    def verdict(self, result: ExperimentResult) -> str:
+        found, last = result.results, result.results["sizes"][-1]
+        (falls, _), _ = self.judge(result)
+        ratios, off = _against_formula(found)
+        powers = zip(*exponents(found), strict=True)
+        shown = ", ".join(f"{fixed(power, 2)} ± {2 * error:.2f}" for power, error in powers)
+        levels = ", ".join(percent(level, 0) for level in found["levels"])
+        return (
+            f"The variance {'falls as 1/m' if falls else 'does not fall as 1/m'}: its exponents at {levels} are "
+            f"{shown}. It differs from the formula by more than {STANDARD_ERRORS} standard errors in {off} of "
+            f"{ratios.size} cases; their ratio is {np.median(ratios):.2f} in the median, from {ratios.min():.2f} to "
+            f"{ratios.max():.2f}. At m = {count(last['slots'])} the largest rank error is "
+            f"{percent(last['rank_error'], 2)}; under drift it is {percent(last['drifting_rank_error'], 2)} relative "
+            f"to the whole stream and {percent(last['drifting_rank_error_now'], 1)} relative to its end."
+        )
+
+    def judge(self, result: ExperimentResult) -> Judgement:
+        found, last = result.results, result.results["sizes"][-1]
+        powers, errors = exponents(found)
+        ratios, off = _against_formula(found)
+        return (bool((np.abs(powers + 1) <= STANDARD_ERRORS * errors).all()), not off), (
+            f"The variance of quantiles falls as the number of slots to the power of {fixed(powers.min(), 2)} to "
+            f"{fixed(powers.max(), 2)}; it differs from the formula in {off} of {ratios.size} cases. Under drift the "
+            f"rank error relative to the end of the stream is {percent(last['drifting_rank_error_now'], 0)} even with "
+            f"{count(last['slots'])} slots."
+        )
+
+    def draw(self, result: ExperimentResult) -> "figures.Figure":
+        found = result.results
+        figure, (left, right) = figures.panels(1, 2, 3.6)
+        sizes = [part["slots"] for part in found["sizes"]]
+        for place, (level, colour) in enumerate(zip(found["levels"], _COLOURS, strict=True)):
+            theory = [part["variance_theory"][place] for part in found["sizes"]]
+            left.plot(sizes, theory, color=colour, linewidth=1)
+            seen = np.array([part["variance"][place] for part in found["sizes"]])
+            reach = 2 * np.array([part["variance_error"][place] for part in found["sizes"]])
+            left.errorbar(sizes, seen, np.minimum(reach, 0.99 * seen), fmt="o", color=colour, elinewidth=1)
+            figures.at_end(left, sizes[-1], theory[-1], percent(level, 0), colour)
+        left.set(xlabel="slots m", ylabel="variance of the quantile", title="Variance, by level of the quantile")
+        series = {
+            "rank_error": ("no drift", figures.BLUE, "o-", -26),
+            "drifting_rank_error": ("drift, against the whole stream", figures.GREEN, "s--", 10),
+            "drifting_rank_error_now": ("drift, against the last moment", figures.VERMILION, "D-", 6),
+        }
+        middle = len(sizes) // 2
+        for name, (title, colour, form, lift) in series.items():
+            values = [100 * part[name] for part in found["sizes"]]
+            right.plot(sizes, values, form, color=colour, alpha=0.85)
+            at = (sizes[middle], values[middle])
+            right.annotate(title, at, (0, lift), textcoords="offset points", color=colour, fontsize=8)
+        right.set(xlabel="slots m", ylabel="largest rank error, %", title="What more slots mend, and what they do not")
+        for panel in (left, right):
+            panel.set(xscale="log", yscale="log")
+        figures.headline(
+            figure,
+            "Error against the size of the reservoir",
+            f"Simulated, {count(found['length'])} values, {found['runs']} runs · left: lines α(1−α)/(m f²), dots "
+            "simulation ± 2 standard errors · drift: the mean rises by one standard deviation",
+        )
+        return figure
 
 
 def _size(size: int, still: Floats, drifting: Floats, runs: int) -> Findings:
@@ -97,33 +200,6 @@ def asymptotic_variance(levels: Floats, size: int, length: int) -> Floats:
     return variance
 
 
-def markdown(result: ExperimentResult) -> str:
-    found = result.results
-    errors = [
-        [count(part["slots"]), nbytes(part["bytes"]), nbytes(4 * part["slots"])]
-        + [percent(part[name], 2) for name in ("rank_error", "drifting_rank_error", "drifting_rank_error_now")]
-        for part in found["sizes"]
-    ]
-    headers = ["m", "memory", "paper, 4m bytes", "rank error", "under drift, whole stream", "under drift, last moment"]
-    variances = [
-        [count(part["slots"])]
-        + [
-            f"{scientific(seen)} ({scientific(theory)})"
-            for seen, theory in zip(part["variance"], part["variance_theory"], strict=True)
-        ]
-        for part in found["sizes"]
-    ]
-    return "\n\n".join(
-        [
-            f"T = {count(found['length'])} lognormal values, {found['runs']} runs. Memory, and the largest rank error "
-            "over 99 percentiles, mean over runs:",
-            markdown_table(headers, errors),
-            "Variance of a quantile, simulated (theory):",
-            markdown_table(["m", *(f"at {percent(level, 0)}" for level in found["levels"])], variances),
-        ]
-    )
-
-
 def exponents(found: Findings) -> tuple[Floats, Floats]:
     """The power of m with which the variance of each level's quantile falls, −1 in theory, and its standard error.
 
@@ -138,96 +214,8 @@ def exponents(found: Findings) -> tuple[Floats, Floats]:
     return weights @ logs, np.sqrt(np.square(weights) @ np.square(errors))
 
 
-def verdict(result: ExperimentResult) -> str:
-    found, last = result.results, result.results["sizes"][-1]
-    (falls, _), _ = judge(result)
-    ratios, off = _against_formula(found)
-    shown = ", ".join(f"{fixed(power, 2)} ± {2 * error:.2f}" for power, error in zip(*exponents(found), strict=True))
-    levels = ", ".join(percent(level, 0) for level in found["levels"])
-    return (
-        f"The variance {'falls as 1/m' if falls else 'does not fall as 1/m'}: its exponents at {levels} are {shown}. "
-        f"It differs from the formula by more than {STANDARD_ERRORS} standard errors in {off} of {ratios.size} cases; "
-        f"their ratio is {np.median(ratios):.2f} in the median, from {ratios.min():.2f} to {ratios.max():.2f}. At m = "
-        f"{count(last['slots'])} the largest rank error is {percent(last['rank_error'], 2)}; under drift it is "
-        f"{percent(last['drifting_rank_error'], 2)} relative to the whole stream and "
-        f"{percent(last['drifting_rank_error_now'], 1)} relative to its end."
-    )
-
-
-def judge(result: ExperimentResult) -> Judgement:
-    """(1) The variance of quantiles falls as 1/m: at every level the exponent is within four standard errors of −1. (2)
-    It is within four standard errors of the formula in every case.
-    """
-    found, last = result.results, result.results["sizes"][-1]
-    powers, errors = exponents(found)
-    ratios, off = _against_formula(found)
-    return (bool((np.abs(powers + 1) <= STANDARD_ERRORS * errors).all()), not off), (
-        f"The variance of quantiles falls as the number of slots to the power of {fixed(powers.min(), 2)} to "
-        f"{fixed(powers.max(), 2)}; it differs from the formula in {off} of {ratios.size} cases. Under drift the rank "
-        f"error relative to the end of the stream is {percent(last['drifting_rank_error_now'], 0)} even with "
-        f"{count(last['slots'])} slots."
-    )
-
-
 def _against_formula(found: Findings) -> tuple[Floats, int]:
     """Simulated over theoretical variance, (sizes, levels), and how many differ by more than chance."""
     names = ("variance", "variance_theory", "variance_error")
     seen, theory, error = (np.array([part[name] for part in found["sizes"]]) for name in names)
     return seen / theory, int((np.abs(seen - theory) > STANDARD_ERRORS * error).sum())
-
-
-def draw(result: ExperimentResult) -> "figures.Figure":
-    found = result.results
-    figure, (left, right) = figures.panels(1, 2, 9.6, 3.6)
-    sizes = [part["slots"] for part in found["sizes"]]
-    for place, (level, colour) in enumerate(zip(found["levels"], _COLOURS, strict=True)):
-        theory = [part["variance_theory"][place] for part in found["sizes"]]
-        left.plot(sizes, theory, color=colour, linewidth=1)
-        seen = np.array([part["variance"][place] for part in found["sizes"]])
-        reach = 2 * np.array([part["variance_error"][place] for part in found["sizes"]])
-        left.errorbar(sizes, seen, np.minimum(reach, 0.99 * seen), fmt="o", color=colour, elinewidth=1)
-        figures.at_end(left, sizes[-1], theory[-1], percent(level, 0), colour)
-    left.set(xlabel="slots m", ylabel="variance of the quantile", title="Variance, by level of the quantile")
-    series = {
-        "rank_error": ("no drift", figures.BLUE, "o-", -26),
-        "drifting_rank_error": ("drift, against the whole stream", figures.GREEN, "s--", 10),
-        "drifting_rank_error_now": ("drift, against the last moment", figures.VERMILION, "D-", 6),
-    }
-    middle = len(sizes) // 2
-    for name, (title, colour, form, lift) in series.items():
-        values = [100 * part[name] for part in found["sizes"]]
-        right.plot(sizes, values, form, color=colour, alpha=0.85)
-        at = (sizes[middle], values[middle])
-        right.annotate(title, at, (0, lift), textcoords="offset points", color=colour, fontsize=8)
-    right.set(xlabel="slots m", ylabel="largest rank error, %", title="What more slots mend, and what they do not")
-    for panel in (left, right):
-        panel.set(xscale="log", yscale="log")
-    figures.headline(
-        figure,
-        "Error against the size of the reservoir",
-        f"Simulated, {count(found['length'])} values, {found['runs']} runs · left: lines α(1−α)/(m f²), dots "
-        "simulation ± 2 standard errors · drift: the mean rises by one standard deviation",
-    )
-    return figure
-
-
-EXPERIMENT = Experiment(
-    name="reservoir-size",
-    title="Reservoir size: error, variance, memory",
-    what="error of quantiles against the number m of slots, its O(1/m) variance, and memory",
-    claim="""
-    Appendix, “Bias–Variance Trade-off in Reservoir Size”: Var(q̂_α) ≈ α(1−α)/(m·f²(q_α)); m·4 bytes = 400 kB per
-    feature at m = 100,000; bias comes from finite samples and from drift.
-    """,
-    differs="""
-    The paper gives the formula without a measurement. Ours is on a lognormal stream, with the factor (1 − m/T) for
-    sampling without replacement. We store members as 8-byte numbers, so memory is twice the paper's figure. The second
-    kind of bias is shown as well: under drift a reservoir describes the whole past, and its distance from the current
-    distribution does not shrink with m (`expiry` and `half_life` address that).
-    """,
-    run=run,
-    markdown=markdown,
-    verdict=verdict,
-    judge=judge,
-    draw=draw,
-)

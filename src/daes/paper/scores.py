@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from daes.backbone import BACKBONES
+from daes.embedding import METHODS
 from daes.experiments.method_tests import ROW_TESTS
+from daes.experiments.rivals import RIVALS
 from daes.experiments.scores import BaselineTest, ScoreTable
 from daes.experiments.significance import holm
 from daes.formatting import count, counted, fixed, scientific
 from daes.paper import figures
-from daes.paper.experiment import Findings
-from daes.paper.judging import Part, shown
+from daes.paper.experiment import Findings, Part, shown
 from daes.paper.result import ExperimentResult
-from daes.paper.titles import backbone_title, method_title
 from daes.table import markdown_table
 
 if TYPE_CHECKING:
@@ -29,6 +30,16 @@ Series = Mapping[str, tuple[Sequence[float], Sequence[str]]]
 """Lines by title: positions on an axis, the same for all, and the labels of the scores there."""
 _BACKBONES_SIDE_BY_SIDE = 3
 _LINES_SHOWN = 20
+
+
+def method_title(name: str) -> str:
+    """The short title of a method; a label that is not the name of a method is returned as it is."""
+    return METHODS[name].short if name in METHODS else RIVALS[name].short if name in RIVALS else name
+
+
+def backbone_title(name: str) -> str:
+    """The short title of a backbone; a label that is not the name of a backbone is returned as it is."""
+    return BACKBONES[name].short if name in BACKBONES else name
 
 
 def scores_of(found: Findings) -> ScoreTable:
@@ -99,8 +110,8 @@ class PairComparison:
     """The difference in AUC between two labels, case by case, and the number of significant cases."""
 
     differences: tuple[float, ...]
-    surely_ahead: int
-    surely_behind: int
+    significantly_ahead: int
+    significantly_behind: int
     test: str = SEED_TEST
 
     @property
@@ -111,14 +122,14 @@ class PairComparison:
     def parts(self) -> tuple[Part, ...]:
         """Whether it is significantly ahead in most cases; empty if there are no cases."""
         cases = len(self.differences)
-        return (shown(self.ahead, self.surely_ahead, cases),) if cases else ()
+        return (shown(self.ahead, self.significantly_ahead, cases),) if cases else ()
 
     def __str__(self) -> str:
         if not self.differences:
             return "no results."
         return (
-            f"ahead in {self.ahead} of {len(self.differences)} cases, significantly in {self.surely_ahead} and "
-            f"significantly behind in {self.surely_behind} ({self.test}); "
+            f"ahead in {self.ahead} of {len(self.differences)} cases, significantly in {self.significantly_ahead} and "
+            f"significantly behind in {self.significantly_behind} ({self.test}); "
             f"AUC {fixed(fmean(self.differences), sign=True)} on average."
         )
 
@@ -162,7 +173,7 @@ def changes(result: ExperimentResult, before: str, after: str) -> list[float | N
 def line_figure(result: ExperimentResult, series: Series, xlabel: str, title: str) -> "figures.Figure":
     """AUC and LogLoss against a number, one row of panels per backbone."""
     scores, backbones = scores_of(result.results), result.results["training"]["backbones"]
-    figure, axes = figures.panels(len(backbones), 2, 9.6, 0.9 + 2.5 * len(backbones), sharex=True, squeeze=False)
+    figure, axes = figures.panels(len(backbones), 2, 0.9 + 2.5 * len(backbones), sharex=True, squeeze=False)
     for panel, (backbone, measure) in zip(axes.flat, product(backbones, MEASURES), strict=True):
         ends = []
         for (line, (positions, labels)), colour in zip(series.items(), figures.CYCLE, strict=False):
@@ -186,7 +197,7 @@ def dot_figure(result: ExperimentResult, groups: Mapping[str, Sequence[str]], ti
     scores, backbones = scores_of(result.results), result.results["training"]["backbones"]
     colours = {label: colour for group, colour in zip(groups.values(), figures.CYCLE, strict=False) for label in group}
     height = 0.9 + (0.65 + 0.3 * len(colours)) * len(backbones)
-    figure, axes = figures.panels(len(backbones), 2, 9.6, height, sharey="row", squeeze=False)
+    figure, axes = figures.panels(len(backbones), 2, height, sharey="row", squeeze=False)
     for panel, (backbone, measure) in zip(axes.flat, product(backbones, MEASURES), strict=True):
         for row, (label, colour) in enumerate(colours.items()):
             values = scores.get(label, backbone, measure).values

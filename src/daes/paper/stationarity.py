@@ -7,9 +7,9 @@ import numpy as np
 
 from daes.distribution import DriftProfile, drift_profile
 from daes.formatting import fixed, percent
+from daes.paper import figures
 from daes.paper.data import Floats, columns, days, name_in
-from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
-from daes.paper.judging import Judgement, most
+from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings, Judgement, most
 from daes.paper.published import PROFILED
 from daes.paper.result import ExperimentResult
 from daes.paper.stationarity_figure import MEASURES, SATURATED, draw
@@ -27,34 +27,122 @@ _ROTATIONS = 999
 _LEAST_A_DAY, _LEAST_DAYS = 6, 4
 
 
-def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
-    assert data is not None
-    data = data.head(settings.rows)
-    read = columns(data, data.schema.numerical)
-    rows = data.count_rows()
-    if rows < SEGMENTS[-1] * _LEAST_ROWS:
-        raise ValueError(f"{data.what} must have {SEGMENTS[-1] * _LEAST_ROWS} rows or more, got {rows}")
-    span = days(data)
-    parts: list[Findings] = []
-    for segments in SEGMENTS:
-        if rows < segments * _LEAST_ROWS:
-            continue
-        per_day = None if not span else segments / span
-        found: Findings = {"segments": segments, "segments_a_day": per_day, "features": {}, "series": {}}
-        for place, (name, values) in enumerate(read.items()):
-            if not np.isfinite(values).any():
+class Stationarity(Experiment):
+    name = "stationarity"
+    title = "Are the distributions stationary?"
+    what = "PSI and KS of 1000 consecutive segments against the first, compared with chance"
+    claim = """
+    Appendix A: over 1,000 segments of Criteo and AutoML the PSI and KS of numerical features against the first
+    segment fluctuate and show periodic patterns, so the streams are not i.i.d.
+    """
+    differs = """
+    Short segments differ even without drift, so the effect of chance is measured too, on the same values in random
+    order. On a small sample chance hides most drift, so a hundred longer segments are profiled as well. Periodicity is
+    the correlation of the KS series with itself one day later, after subtracting the mean of the surrounding day. It is
+    compared with series whose days are rotated at random: a random walk or a trend must not pass for a period.
+
+    Both measures have a ceiling. Where a segment is outside the range of the first, KS is 1, and PSI is limited by the
+    minimum mass of an empty bin (1e-4), however far the feature moves on.
+    """
+    judged_by = """
+    (1) Most features drift: their median PSI is above that of all shuffles. (2) Most features repeat from day to day
+    beyond the limit of chance; segments that are too long to show a day do not confirm it.
+    """
+    data = ("adstream", "flights")
+    uses = ("rows",)
+
+    def run(self, settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
+        assert data is not None
+        data = data.head(settings.rows)
+        read = columns(data, data.schema.numerical)
+        rows = data.count_rows()
+        if rows < SEGMENTS[-1] * _LEAST_ROWS:
+            raise ValueError(f"{data.what} must have {SEGMENTS[-1] * _LEAST_ROWS} rows or more, got {rows}")
+        span = days(data)
+        parts: list[Findings] = []
+        for segments in SEGMENTS:
+            if rows < segments * _LEAST_ROWS:
                 continue
-            execution.check_time(f"{len(parts)} of {len(SEGMENTS)} profiles are done")
-            execution.note(f"{data.name}: {segments} segments, {name}")
-            profile = drift_profile(values, segments)
-            found["features"][name] = _summary(profile, _shuffled(values, segments, seed=place), per_day)
-            found["series"][name] = {measure: np.round(getattr(profile, measure), 4) for measure in MEASURES}
-        parts.append(found)
-    shown = [name for name in PROFILED.get(name_in(data.name), ()) if name in read]
-    shown = shown or _most_drifting(_judged(parts, rows)["features"])
-    for found in parts:
-        found["series"] = {name: found["series"][name] for name in shown if name in found["series"]}
-    return {"rows": rows, "shuffles": SHUFFLES, "profiles": parts}
+            per_day = None if not span else segments / span
+            found: Findings = {"segments": segments, "segments_a_day": per_day, "features": {}, "series": {}}
+            for place, (name, values) in enumerate(read.items()):
+                if not np.isfinite(values).any():
+                    continue
+                execution.check_time(f"{len(parts)} of {len(SEGMENTS)} profiles are done")
+                execution.note(f"{data.name}: {segments} segments, {name}")
+                profile = drift_profile(values, segments)
+                found["features"][name] = _summary(profile, _shuffled(values, segments, seed=place), per_day)
+                found["series"][name] = {measure: np.round(getattr(profile, measure), 4) for measure in MEASURES}
+            parts.append(found)
+        shown = [name for name in PROFILED.get(name_in(data.name), ()) if name in read]
+        shown = shown or _most_drifting(_judged(parts, rows)["features"])
+        for found in parts:
+            found["series"] = {name: found["series"][name] for name in shown if name in found["series"]}
+        return {"rows": rows, "shuffles": SHUFFLES, "profiles": parts}
+
+    def markdown(self, result: ExperimentResult) -> str:
+        found = result.results
+        parts = []
+        for profile in found["profiles"]:
+            rows = [
+                [
+                    name,
+                    fixed(one["psi"], 3),
+                    fixed(one["psi_by_chance"], 3),
+                    percent(one["above_chance"], 0),
+                    fixed(one["psi_largest"], 3),
+                    fixed(one["ks"], 3),
+                    fixed(one["ks_by_chance"], 3),
+                    f"{one['daily']:.2f} ({one['daily_by_chance']:.2f})" if one.get("daily") is not None else "–",
+                ]
+                for name, one in profile["features"].items()
+            ]
+            headers = ["feature", "PSI, median", "by chance", "segments above 95 % of chance", "PSI, largest"]
+            headers += ["KS, median", "by chance", "day-to-day correlation (limit)"]
+            length = found["rows"] // profile["segments"]
+            heading = f"**{profile['segments']} segments** of {length:,} rows each:"
+            parts += [heading, "", markdown_table(headers, rows), ""]
+        parts.append(
+            f"By chance: the mean over {found['shuffles']} shuffles of the feature's values. Limit: what chance "
+            "exceeds once in a hundred times (days rotated at random)."
+        )
+        left_out = [number for number in SEGMENTS if number not in {one["segments"] for one in found["profiles"]}]
+        parts += [
+            f"{number} segments are left out: with {found['rows']:,} rows each would have {found['rows'] // number}, "
+            f"fewer than the minimum of {_LEAST_ROWS}."
+            for number in left_out
+        ]
+        return "\n".join(parts)
+
+    def verdict(self, result: ExperimentResult) -> str:
+        rows, shuffles = result.results["rows"], result.results["shuffles"]
+        segments, features, moving, dated, daily = _drifting(result)
+        strongly = [name for name in moving if features[name]["psi"] > 2 * features[name]["psi_by_chance"]]
+        sentences = [
+            f"Over {segments} segments the median PSI of {len(moving)} of {len(features)} features is above that of "
+            f"all {shuffles} shuffles{_named(moving, features)}, where chance alone gives "
+            f"{len(features) / (shuffles + 1):.1f}; for {len(strongly)} it is more than twice what chance "
+            f"gives{_named(strongly, moving)}."
+        ]
+        if dated:
+            sentences.append(f"{len(daily)} of {len(dated)} repeat from day to day{_named(daily, dated)}.")
+        if segments != SEGMENTS[0]:
+            sentences.append(
+                f"The paper's {SEGMENTS[0]} segments have {rows // SEGMENTS[0]:,} rows each here; below "
+                f"{_JUDGED_ROWS:,} rows chance hides most drift, so they are not used for the judgement."
+            )
+        return "\n".join(f"- {sentence}" for sentence in sentences)
+
+    def judge(self, result: ExperimentResult) -> Judgement:
+        segments, features, moving, dated, daily = _drifting(result)
+        known = f"{len(daily)} of {len(dated)} repeat from day to day"
+        repeat = known if dated else "segments are too long to show days"
+        return (most(len(moving), len(features)), most(len(daily), len(dated))), (
+            f"{len(moving)} of {len(features)} features drift, over {segments} segments; {repeat}."
+        )
+
+    def draw(self, result: ExperimentResult) -> "figures.Figure":
+        return draw(result)
 
 
 def _shuffled(values: Floats, segments: int, seed: int) -> list[DriftProfile]:
@@ -178,60 +266,6 @@ def _judged(profiles: list[Findings], rows: int) -> Findings:
     return next((one for one in profiles if rows // one["segments"] >= _JUDGED_ROWS), profiles[-1])
 
 
-def markdown(result: ExperimentResult) -> str:
-    found = result.results
-    parts = []
-    for profile in found["profiles"]:
-        rows = [
-            [
-                name,
-                fixed(one["psi"], 3),
-                fixed(one["psi_by_chance"], 3),
-                percent(one["above_chance"], 0),
-                fixed(one["psi_largest"], 3),
-                fixed(one["ks"], 3),
-                fixed(one["ks_by_chance"], 3),
-                f"{one['daily']:.2f} ({one['daily_by_chance']:.2f})" if one.get("daily") is not None else "–",
-            ]
-            for name, one in profile["features"].items()
-        ]
-        headers = ["feature", "PSI, median", "by chance", "segments above 95 % of chance", "PSI, largest"]
-        headers += ["KS, median", "by chance", "day-to-day correlation (limit)"]
-        length = found["rows"] // profile["segments"]
-        parts += [f"**{profile['segments']} segments** of {length:,} rows each:", "", markdown_table(headers, rows), ""]
-    parts.append(
-        f"By chance: the mean over {found['shuffles']} shuffles of the feature's values. Limit: what chance exceeds "
-        "once in a hundred times (days rotated at random)."
-    )
-    left_out = [number for number in SEGMENTS if number not in {one["segments"] for one in found["profiles"]}]
-    parts += [
-        f"{number} segments are left out: with {found['rows']:,} rows each would have {found['rows'] // number}, fewer "
-        f"than the minimum of {_LEAST_ROWS}."
-        for number in left_out
-    ]
-    return "\n".join(parts)
-
-
-def verdict(result: ExperimentResult) -> str:
-    rows, shuffles = result.results["rows"], result.results["shuffles"]
-    segments, features, moving, dated, daily = _drifting(result)
-    strongly = [name for name in moving if features[name]["psi"] > 2 * features[name]["psi_by_chance"]]
-    sentences = [
-        f"Over {segments} segments the median PSI of {len(moving)} of {len(features)} features is above that of all "
-        f"{shuffles} shuffles{_named(moving, features)}, where chance alone gives "
-        f"{len(features) / (shuffles + 1):.1f}; for {len(strongly)} it is more than twice what chance "
-        f"gives{_named(strongly, moving)}."
-    ]
-    if dated:
-        sentences.append(f"{len(daily)} of {len(dated)} repeat from day to day{_named(daily, dated)}.")
-    if segments != SEGMENTS[0]:
-        sentences.append(
-            f"The paper's {SEGMENTS[0]} segments have {rows // SEGMENTS[0]:,} rows each here; below "
-            f"{_JUDGED_ROWS:,} rows chance hides most drift, so they are not used for the judgement."
-        )
-    return "\n".join(f"- {sentence}" for sentence in sentences)
-
-
 def _drifting(result: ExperimentResult) -> tuple[int, dict[str, Findings], list[str], list[str], list[str]]:
     """The number of segments, the features, and which of these drift, have a known day, and repeat daily."""
     found = result.results
@@ -253,41 +287,3 @@ def _named(names: Sequence[str], among: Collection[str]) -> str:
     if not names or not others:
         return ""
     return f" ({', '.join(names)})" if len(names) < 3 * len(others) else f" (all but {', '.join(others)})"
-
-
-def judge(result: ExperimentResult) -> Judgement:
-    """(1) Most features drift: their median PSI is above that of all shuffles. (2) Most features repeat from day to day
-    beyond the limit of chance; segments that are too long to show a day do not confirm it.
-    """
-    segments, features, moving, dated, daily = _drifting(result)
-    repeat = f"{len(daily)} of {len(dated)} repeat from day to day" if dated else "segments are too long to show days"
-    return (most(len(moving), len(features)), most(len(daily), len(dated))), (
-        f"{len(moving)} of {len(features)} features drift, over {segments} segments; {repeat}."
-    )
-
-
-EXPERIMENT = Experiment(
-    name="stationarity",
-    title="Are the distributions stationary?",
-    what="PSI and KS of 1000 consecutive segments against the first, compared with chance",
-    claim="""
-    Appendix A: over 1,000 segments of Criteo and AutoML the PSI and KS of numerical features against the first
-    segment fluctuate and show periodic patterns, so the streams are not i.i.d.
-    """,
-    differs="""
-    Short segments differ even without drift, so the effect of chance is measured too, on the same values in random
-    order. On a small sample chance hides most drift, so a hundred longer segments are profiled as well. Periodicity is
-    the correlation of the KS series with itself one day later, after subtracting the mean of the surrounding day. It is
-    compared with series whose days are rotated at random: a random walk or a trend must not pass for a period.
-
-    Both measures have a ceiling. Where a segment is outside the range of the first, KS is 1, and PSI is limited by the
-    minimum mass of an empty bin (1e-4), however far the feature moves on.
-    """,
-    run=run,
-    markdown=markdown,
-    verdict=verdict,
-    judge=judge,
-    draw=draw,
-    data=("adstream", "flights"),
-    uses=("rows",),
-)

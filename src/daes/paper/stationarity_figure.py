@@ -23,7 +23,7 @@ def draw(result: ExperimentResult) -> "figures.Figure":
     profiles = result.results["profiles"]
     names = list(profiles[-1]["series"])
     height = 1.2 + 1.45 * len(names)
-    figure, axes = figures.panels(len(names), len(MEASURES), 9.6, height, sharex=True, sharey="col", squeeze=False)
+    figure, axes = figures.panels(len(names), len(MEASURES), height, sharex=True, sharey="col", squeeze=False)
     dated = profiles[-1]["segments_a_day"] is not None
     beyond = False
     for column, (measure, title) in enumerate(MEASURES.items()):

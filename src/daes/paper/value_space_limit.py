@@ -8,8 +8,7 @@ from daes.distribution.base import inverted_cdf
 from daes.formatting import percent
 from daes.paper import figures
 from daes.paper.data import Floats
-from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings
-from daes.paper.judging import Judgement
+from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings, Judgement
 from daes.paper.result import ExperimentResult
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
@@ -20,32 +19,99 @@ BUCKETS = 10
 _VALUES = 200_000
 
 
-def run(settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
-    knots = np.array(QUANTILES)
-    bucket = int(np.searchsorted(knots, VALUE, side="right")) - 1
-    distances = np.abs(VALUE - knots)
-    count = settings.simulated_rows(_VALUES, least=10 * BUCKETS)
-    rng = np.random.default_rng(0)
-    normal = rng.standard_normal(count)
-    laws = {
-        "uniform": rng.random(count),
-        "normal": normal,
-        "exponential": rng.standard_exponential(count),
-        "lognormal, σ = 1": np.exp(normal),
-        "lognormal, σ = 2": np.exp(2 * normal),
-        "Pareto, α = 1.2": rng.pareto(1.2, count),
-    }
-    return {
-        "quantiles": knots,
-        "value": VALUE,
-        "distances": distances,
-        "nearest": np.sort(np.argsort(distances)[:2]),
-        "bucket": bucket,
-        "coordinate": float((VALUE - knots[bucket]) / (knots[bucket + 1] - knots[bucket])),
-        "values": count,
-        "buckets": BUCKETS,
-        "mistaken": {law: mistaken_share(values, BUCKETS) for law, values in laws.items()},
-    }
+class ValueSpaceLimit(Experiment):
+    name = "value-space-limit"
+    title = "The limit of value space"
+    what = "the appendix's long-tail example, drawn, and how often it happens under common distributions"
+    claim = """
+    Appendix C: with quantiles 0, 100, 105 the value 95 is in the first bucket, but its distances to them, 95, 5 and 10,
+    are smallest for the ends of the second.
+    """
+    differs = """
+    The example is arithmetic. We add how often it happens: the share of values whose two nearest quantiles are not the
+    ends of their own bucket, under distributions with and without a long tail.
+    """
+    judged_by = "The two quantiles nearest to the example's value are not the ends of its bucket."
+    uses = ("rows",)
+
+    def run(self, settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
+        knots = np.array(QUANTILES)
+        bucket = int(np.searchsorted(knots, VALUE, side="right")) - 1
+        distances = np.abs(VALUE - knots)
+        count = settings.simulated_rows(_VALUES, least=10 * BUCKETS)
+        rng = np.random.default_rng(0)
+        normal = rng.standard_normal(count)
+        laws = {
+            "uniform": rng.random(count),
+            "normal": normal,
+            "exponential": rng.standard_exponential(count),
+            "lognormal, σ = 1": np.exp(normal),
+            "lognormal, σ = 2": np.exp(2 * normal),
+            "Pareto, α = 1.2": rng.pareto(1.2, count),
+        }
+        return {
+            "quantiles": knots,
+            "value": VALUE,
+            "distances": distances,
+            "nearest": np.sort(np.argsort(distances)[:2]),
+            "bucket": bucket,
+            "coordinate": float((VALUE - knots[bucket]) / (knots[bucket + 1] - knots[bucket])),
+            "values": count,
+            "buckets": BUCKETS,
+            "mistaken": {law: mistaken_share(values, BUCKETS) for law, values in laws.items()},
+        }
+
+    def markdown(self, result: ExperimentResult) -> str:
+        found = result.results
+        q, d = found["quantiles"], found["distances"]
+        example = markdown_table(
+            ["x = 95", *(f"q{i + 1} = {value:g}" for i, value in enumerate(q))],
+            [["distance in value", *(f"{value:g}" for value in d)]],
+        )
+        shares = markdown_table(
+            ["law", f"values that mistake their bucket (M = {found['buckets']})"],
+            [[law, percent(share, 1)] for law, share in found["mistaken"].items()],
+        )
+        ends = " and ".join(f"q{place + 1}" for place in found["nearest"])
+        return (
+            f"{example}\n\nThe two nearest quantiles are {ends}; x lies in bucket {'AB'[found['bucket']]}, at "
+            f"{found['coordinate']:.2f} of it, which is what the quantile coordinate says.\n\n{shares}"
+        )
+
+    def judge(self, result: ExperimentResult) -> Judgement:
+        found = result.results
+        shares = found["mistaken"]
+        worst = max(shares, key=lambda law: float(shares[law]))
+        holds = found["nearest"] != [found["bucket"], found["bucket"] + 1]
+        return (holds,), (
+            f"The quantiles nearest to {found['value']:g} are {'not ' if holds else ''}the ends of its bucket. With "
+            f"{found['buckets']} buckets, the quantiles nearest to {percent(shares['uniform'], 1)} of uniform values, "
+            f"and to {percent(shares[worst], 1)} under the worst law ({worst}), are not the ends of their buckets."
+        )
+
+    def draw(self, result: ExperimentResult) -> "figures.Figure":
+        found = result.results
+        figure, (left, right) = figures.panels(1, 2, 3.4, width_ratios=[1.35, 1])
+        _draw_example(left, found)
+        laws = list(found["mistaken"])
+        shares = [100 * found["mistaken"][law] for law in laws]
+        right.barh(laws, shares, color=figures.VERMILION, alpha=0.85, height=0.6)
+        for place, share in enumerate(shares):
+            figures.at_end(right, share, place, f"{share:.1f} %", None, xytext=(4, 0))
+        right.invert_yaxis()
+        right.set(
+            xlim=(0, max(shares) * 1.2),
+            xlabel="values that mistake their bucket, %",
+            title=f"By law, {found['buckets']} buckets of equal mass",
+        )
+        right.grid(axis="y", visible=False)
+        figures.headline(
+            figure,
+            "Distances in value space can point to the wrong bucket",
+            "Left: the appendix's example, drawn · right: values whose two nearest quantiles are not the ends of their "
+            "own bucket (simulated)",
+        )
+        return figure
 
 
 def mistaken_share(values: Floats, buckets: int) -> float:
@@ -61,62 +127,6 @@ def mistaken_share(values: Floats, buckets: int) -> float:
     beyond_lower, beyond_upper = values - padded[bucket], padded[bucket + 3] - values
     mistaken = (beyond_upper < to_lower) | (beyond_lower < to_upper)
     return float(mistaken.mean())
-
-
-def markdown(result: ExperimentResult) -> str:
-    found = result.results
-    q, d = found["quantiles"], found["distances"]
-    example = markdown_table(
-        ["x = 95", *(f"q{i + 1} = {value:g}" for i, value in enumerate(q))],
-        [["distance in value", *(f"{value:g}" for value in d)]],
-    )
-    shares = markdown_table(
-        ["law", f"values that mistake their bucket (M = {found['buckets']})"],
-        [[law, percent(share, 1)] for law, share in found["mistaken"].items()],
-    )
-    ends = " and ".join(f"q{place + 1}" for place in found["nearest"])
-    return (
-        f"{example}\n\nThe two nearest quantiles are {ends}; x lies in bucket {'AB'[found['bucket']]}, at "
-        f"{found['coordinate']:.2f} of it, which is what the quantile coordinate says.\n\n{shares}"
-    )
-
-
-def judge(result: ExperimentResult) -> Judgement:
-    """The two quantiles nearest to the example's value are not the ends of its bucket."""
-    found = result.results
-    shares = found["mistaken"]
-    worst = max(shares, key=lambda law: float(shares[law]))
-    holds = found["nearest"] != [found["bucket"], found["bucket"] + 1]
-    return (holds,), (
-        f"The quantiles nearest to {found['value']:g} are {'not ' if holds else ''}the ends of its bucket. With "
-        f"{found['buckets']} buckets, the quantiles nearest to {percent(shares['uniform'], 1)} of uniform values, and "
-        f"to {percent(shares[worst], 1)} under the worst law ({worst}), are not the ends of their buckets."
-    )
-
-
-def draw(result: ExperimentResult) -> "figures.Figure":
-    found = result.results
-    figure, (left, right) = figures.panels(1, 2, 9.6, 3.4, width_ratios=[1.35, 1])
-    _draw_example(left, found)
-    laws = list(found["mistaken"])
-    shares = [100 * found["mistaken"][law] for law in laws]
-    right.barh(laws, shares, color=figures.VERMILION, alpha=0.85, height=0.6)
-    for place, share in enumerate(shares):
-        right.annotate(f"{share:.1f} %", (share, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
-    right.invert_yaxis()
-    right.set(
-        xlim=(0, max(shares) * 1.2),
-        xlabel="values that mistake their bucket, %",
-        title=f"By law, {found['buckets']} buckets of equal mass",
-    )
-    right.grid(axis="y", visible=False)
-    figures.headline(
-        figure,
-        "Distances in value space can point to the wrong bucket",
-        "Left: the appendix's example, drawn · right: values whose two nearest quantiles are not the ends of their "
-        "own bucket (simulated)",
-    )
-    return figure
 
 
 def _draw_example(panel: Any, found: Findings) -> None:
@@ -147,23 +157,3 @@ def _draw_example(panel: Any, found: Findings) -> None:
     panel.grid(visible=False)
     panel.spines["left"].set_visible(False)
     panel.set_title("x lies in A and is close to both ends of B")
-
-
-EXPERIMENT = Experiment(
-    name="value-space-limit",
-    title="The limit of value space",
-    what="the appendix's long-tail example, drawn, and how often it happens under common distributions",
-    claim="""
-    Appendix C: with quantiles 0, 100, 105 the value 95 is in the first bucket, but its distances to them, 95, 5 and 10,
-    are smallest for the ends of the second.
-    """,
-    differs="""
-    The example is arithmetic. We add how often it happens: the share of values whose two nearest quantiles are not the
-    ends of their own bucket, under distributions with and without a long tail.
-    """,
-    run=run,
-    markdown=markdown,
-    judge=judge,
-    draw=draw,
-    uses=("rows",),
-)

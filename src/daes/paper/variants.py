@@ -7,15 +7,20 @@ from math import log2
 from statistics import fmean
 from typing import Any
 
+import torch
+
 from daes.embedding import METHODS
 from daes.experiments.compare import TrialProgress, run_trials
 from daes.experiments.method_tests import method_tests
 from daes.experiments.scores import collect_scores, defined
 from daes.experiments.trial import Trial, TrialResult
 from daes.formatting import fixed
+from daes.model import CTRModel
 from daes.paper.experiment import Execution, ExperimentSettings, Findings, OutOfTimeError
 from daes.paper.published import BATCH_SIZE, L2_WEIGHTS, LEARNING_RATES, as_published
+from daes.stream.batch import Batch
 from daes.stream.dataset import Dataset
+from daes.stream.schema import Schema
 from daes.training.config import TrainConfig, suggest_batch_size
 
 LEARNING_RATE, L2 = 1e-3, 1e-6
@@ -118,6 +123,15 @@ def suitable_batch_size(rows: int) -> int:
     [256, 256, 1024, 8192]
     """
     return min(max(int(2.0 ** round(log2(max(rows, 1) / _STEPS))), _SMALLEST_BATCH), BATCH_SIZE)
+
+
+def published_model(
+    schema: Schema, sample: Batch, method: str, backbone: str, *, seed: int, device: str, **options: Any
+) -> CTRModel:
+    """A model with a network of the paper, outside of a trial; further options are arguments of `CTRModel`."""
+    torch.manual_seed(seed)
+    options = {"categorical_options": _VOCABULARY, **as_published(backbone), **options}
+    return CTRModel.from_sample(schema, sample, embedding=method, backbone=backbone, **options).to(device)
 
 
 def sample_rows(rows: int) -> int:

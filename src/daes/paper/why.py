@@ -43,6 +43,8 @@ def write_why(results: Path, place: Path) -> None:
 def page(result: ExperimentResult, folder: str) -> str:
     """The page as Markdown; `folder` is the path of the results relative to it."""
     found = result.results
+    about = ("numerical", "categorical", "batch_size", "fingerprint")
+    streams = [[name, count(one["rows"]), *(one[key] for key in about)] for name, one in found["streams"].items()]
     parts = [
         _INTRODUCTION.strip().format(json=f"{folder}/{result.stem}.json"),
         *(f"**Note:** {line}." for line in found["notes"]),
@@ -58,7 +60,7 @@ def page(result: ExperimentResult, folder: str) -> str:
         f"`{result.command} --data streams` · "
         + ", ".join(f"{name} {version}" for name, version in result.versions.items()),
         _STREAMS.strip(),
-        _stream_table(found),
+        markdown_table(["stream", "rows", "numbers", "categories", "batch size", "fingerprint"], streams),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -118,9 +120,3 @@ def _curves(found: Findings) -> str:
         return ""
     title = "AUC by eighth of the stream, the mean of backbones and seeds, first rung and default:"
     return f"{title}\n\n" + markdown_table(["", *(f"{place}/8" for place in range(1, 9))], rows)
-
-
-def _stream_table(found: Findings) -> str:
-    rest = ("numerical", "categorical", "batch_size", "fingerprint")
-    rows = [[name, count(about["rows"]), *(about[key] for key in rest)] for name, about in found["streams"].items()]
-    return markdown_table(["stream", "rows", "numbers", "categories", "batch size", "fingerprint"], rows)

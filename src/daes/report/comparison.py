@@ -10,7 +10,7 @@ import numpy as np
 from daes.experiments.comparison import Comparison
 from daes.experiments.scores import higher_is_better
 from daes.formatting import count, counted
-from daes.report.figures import COLOURS, DASHES
+from daes.report.figures import COLOURS, DASHES, Line
 from daes.storage.run_folder import read_json
 
 CEILING = "best possible"
@@ -29,15 +29,6 @@ _HOW = {
     "stream": "in one pass, each scored before it was learned from",
     "paper": "split by time into training, validation and test",
 }
-
-
-@dataclass(frozen=True)
-class Style:
-    """How a method is drawn, everywhere on the page."""
-
-    colour: str
-    dash: str
-    width: float
 
 
 @dataclass(frozen=True)
@@ -90,13 +81,16 @@ class Compared:
         means = {label: sign * self.mean(label, backbone, measure) for label in self.table.methods}
         return sorted(means, key=lambda label: np.nan_to_num(means[label], nan=np.inf))
 
-    def style(self, label: str) -> Style:
-        """The subject has a style of its own; the others take the remaining colours in order, then other dashes."""
+    def line(self, label: str) -> Line:
+        """A method's line without its points: colour, width and dash are the same everywhere on the page.
+
+        The subject has a style of its own; the others take the remaining colours in order, then other dashes.
+        """
         if label == self.subject:
-            return Style(COLOURS[0], "solid", 2.6)
+            return Line(label, label, colour=COLOURS[0], width=2.6)
         others = [method for method in self.table.methods if method != self.subject]
         turn, colour = divmod(others.index(label), len(COLOURS) - 1)
-        return Style(COLOURS[1 + colour], DASHES[turn % len(DASHES)], 1.6)
+        return Line(label, label, colour=COLOURS[1 + colour], width=1.6, dash=DASHES[turn % len(DASHES)])
 
     @property
     def lead(self) -> str:
@@ -125,12 +119,21 @@ class Compared:
         }
 
 
-def read_comparison(folder: Path) -> Comparison:
-    """The comparison that `daes compare` wrote to a folder."""
-    path = folder / "comparison.json"
+def compared_in(
+    compare_dir: str | Path, *, run_dir: str | Path | None = None, ceiling: Mapping[str, float] | None = None
+) -> Compared:
+    """The comparison in a folder of `daes compare`, with further information.
+
+    Args:
+        compare_dir: the folder.
+        run_dir: a run on the same stream, whose drift, knots and learned encodings the page also shows.
+        ceiling: the scores of the true probabilities, by measure (`auc`, `logloss`, `half_auc`, `half_logloss`).
+    """
+    path = Path(compare_dir) / "comparison.json"
     if not path.is_file():
-        raise FileNotFoundError(f"no comparison in {folder}: it has no {path.name}")
+        raise FileNotFoundError(f"no comparison in {compare_dir}: it has no {path.name}")
     try:
-        return Comparison.from_dict(read_json(path))
+        table = Comparison.from_dict(read_json(path))
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a complete comparison: {error!r}") from error
+    return Compared(table, dict(ceiling or {}), None if run_dir is None else Path(run_dir))

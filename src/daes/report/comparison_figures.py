@@ -1,6 +1,7 @@
 """Figures of a comparison."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
@@ -48,7 +49,7 @@ def _dots(compared: Compared, backbone: str, measure: str) -> tuple[list[Trace],
     for row, label in enumerate(labels):
         found = table.summary(label, backbone, measure)
         mark = {"mode": "markers", "name": named(label), "hovertemplate": "%{x:.4f}<extra>%{fullData.name}</extra>"}
-        colour = f"@{compared.style(label).colour}"
+        colour = f"@{compared.line(label).colour}"
         if len(found.values) > 1:
             seeds = {"x": list(found.values), "y": [row] * len(found.values)}
             data.append({**mark, **seeds, "marker": {"color": colour, "size": 6, "opacity": 0.45}})
@@ -70,8 +71,8 @@ def _dots(compared: Compared, backbone: str, measure: str) -> tuple[list[Trace],
     ceiling = compared.ceiling.get(measure)
     if ceiling is not None:
         line = {"color": "@c7", "width": 1.2, "dash": "dot"}
-        upright = {"type": "line", "x0": ceiling, "x1": ceiling, "y0": 0, "y1": 1, "yref": "paper", "line": line}
-        layout["shapes"] = [upright]
+        vertical = {"type": "line", "x0": ceiling, "x1": ceiling, "y0": 0, "y1": 1, "yref": "paper", "line": line}
+        layout["shapes"] = [vertical]
         # Unlike a shape, an invisible dot extends the range of the axis.
         data.append({"x": [ceiling], "y": [0], "mode": "markers", "marker": {"opacity": 0}, "hoverinfo": "skip"})
     return data, layout
@@ -103,7 +104,7 @@ def _figure(
     compared: Compared, name: str, title: str, views: Sequence[View], alt: str, caption: str = "", choice: str = "Show"
 ) -> list[Figure]:
     """A figure with a line per method; empty without views."""
-    keys = [Line(label, label, colour=compared.style(label).colour) for label in compared.table.methods]
+    keys = [compared.line(label) for label in compared.table.methods]
     return [Figure(name, title, views, alt, caption, choice, _HEIGHT, keys)] if views else []
 
 
@@ -176,9 +177,8 @@ def _defined(label: str, x: Floats, values: Floats) -> list[Curve]:
 def _lines(compared: Compared, curves: Sequence[Curve], *, mode: str = "lines", bands: bool = False) -> list[Line]:
     made = []
     for label, x, values in curves:
-        style = compared.style(label)
         band = (values.min(axis=0), values.max(axis=0)) if bands and len(values) > 1 else None
-        made.append(Line(label, label, x, values.mean(axis=0), style.colour, style.width, style.dash, band, mode=mode))
+        made.append(replace(compared.line(label), x=x, y=values.mean(axis=0), band=band, mode=mode))
     # The subject is drawn last, on top of the others.
     return sorted(made, key=lambda line: line.label == compared.subject)
 

@@ -19,16 +19,16 @@ from daes.report.run_sections import notes, stream_sections
 from daes.table import Cell, Table
 
 
-def comparison_sections(compared: Compared, group: str = "") -> list[Section]:
-    """All sections of a comparison, in order; `group` is its name on a page with several."""
+def comparison_sections(compared: Compared) -> list[Section]:
+    """All sections of a comparison, in order."""
     curves = "Along the stream" if compared.table.protocol == "stream" else "Epoch by epoch"
     sections = [
-        Section("result", "Result", _result(compared), group),
-        Section("curves", curves, _curves(compared), group),
+        Section("result", "Result", _result(compared)),
+        Section("curves", curves, _curves(compared)),
     ]
     if compared.run_dir is not None:
         run = read_run(compared.run_dir)
-        sections += stream_sections(run, read_findings(compared.run_dir / "model", run), group)
+        sections += stream_sections(run, read_findings(compared.run_dir / "model", run))
     about = compared.table.about
     setup = [
         *notes(about.get("data", {}).get("notes", [])),
@@ -38,8 +38,8 @@ def comparison_sections(compared: Compared, group: str = "") -> list[Section]:
     methods = compared_methods((result.method for result in compared.table.finished), compared.table.backbones)
     return [
         *sections,
-        *([Section("methods", "Methods", methods, group)] if methods else []),
-        Section("setup", "Configuration", setup, group),
+        *([Section("methods", "Methods", methods)] if methods else []),
+        Section("setup", "Configuration", setup),
     ]
 
 
@@ -92,10 +92,8 @@ def _curves(compared: Compared) -> list[Block]:
     if compared.table.protocol != "stream":
         return drawn(epoch_figures(compared), "No history was kept.")
     blocks = drawn(stream_figures(compared), "No history was kept.")
-    for table in map(compared.table.eighths_table, compared.table.backbones):
-        if len(table.head) > 1:
-            rows = [[_label(compared, str(label)), *curve] for label, *curve in table.rows]
-            blocks.append(replace(table, rows=rows))
+    for table in compared.table.eighths_tables():
+        blocks.append(replace(table, rows=[[_label(compared, str(label)), *curve] for label, *curve in table.rows]))
     return blocks
 
 
@@ -129,7 +127,7 @@ def rank_table(compared: Compared) -> Table:
 
 
 def _label(compared: Compared, label: str) -> Cell:
-    return Cell(label, colour=compared.style(label).colour)
+    return Cell(label, colour=compared.line(label).colour)
 
 
 def significance_table(compared: Compared) -> Table | None:
@@ -158,11 +156,11 @@ def verdict(compared: Compared) -> str:
     """The best method on each backbone, the rank of the subject, and whether the difference may be chance."""
     several = len(compared.table.backbones) > 1
     sentences = {backbone: _first(compared, backbone) for backbone in compared.table.backbones}
-    said = [f"On {name}, {sentence}" if several else sentence for name, sentence in sentences.items() if sentence]
-    if not said:
+    parts = [f"On {name}, {sentence}" if several else sentence for name, sentence in sentences.items() if sentence]
+    if not parts:
         return ""
     where = {"stream": "Over the second half of the stream: ", "paper": "On the test part: "}
-    return where[compared.table.protocol] + " ".join(said)
+    return where[compared.table.protocol] + " ".join(parts)
 
 
 def _first(compared: Compared, backbone: str) -> str:

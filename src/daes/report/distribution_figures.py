@@ -22,7 +22,7 @@ def drift_figures(drift: DriftSeries) -> list[Figure]:
 
 
 def _drift_map(drift: DriftSeries, order: Sequence[int]) -> Figure:
-    shown, said = first(order, keep_order=True)
+    shown, omitted = first(order, keep_order=True)
     names = [drift.names[i] for i in shown]
     views = []
     for measure, title in _TITLES.items():
@@ -39,7 +39,7 @@ def _drift_map(drift: DriftSeries, order: Sequence[int]) -> Figure:
         alt=f"Heat map of drift by feature and row. {_most_drift(drift)}",
         caption="PSI below 0.1 is usually called stable, above 0.25 a shift. KS is the largest gap between the two "
         "distribution functions, 0 to 1. Blank where a segment has no value; the strongest colour also stands for "
-        f"larger values.{said}",
+        f"larger values.{omitted}",
         choice="Measure",
         height=map_height(len(names)),
         table=Table(
@@ -50,7 +50,7 @@ def _drift_map(drift: DriftSeries, order: Sequence[int]) -> Figure:
 
 
 def _drift_lines(drift: DriftSeries, order: Sequence[int]) -> Figure:
-    shown, said = first(order)
+    shown, omitted = first(order)
     y, views = "%{y:.3f}<extra></extra>", []
     for feature in shown:
         series = [
@@ -66,7 +66,7 @@ def _drift_lines(drift: DriftSeries, order: Sequence[int]) -> Figure:
         "Drift of one feature",
         views,
         alt="PSI and KS of one feature along the stream; the table above has each feature's highest values.",
-        caption=f"Features that drifted most come first.{said}",
+        caption=f"Features that drifted most come first.{omitted}",
         choice="Feature",
         height=260,
     )
@@ -86,7 +86,7 @@ def missing_figure(missing: Mapping[str, Floats], rows: Floats) -> Figure | None
     if not known:
         return None
     most = [-float(np.nanmax(part)) for part in known.values()]
-    shown, said = first(np.argsort(most, kind="stable").tolist(), keep_order=True)
+    shown, omitted = first(np.argsort(most, kind="stable").tolist(), keep_order=True)
     names = [list(known)[i] for i in shown]
     z = np.stack([known[name] for name in names])
     limits = (0.0, max(0.05, float(np.nanmax(z))))
@@ -96,7 +96,8 @@ def missing_figure(missing: Mapping[str, Floats], rows: Floats) -> Figure | None
         "Share of missing values",
         [View("", *view)],
         alt=f"Heat map of the share of missing values by column and row; {len(known)} columns have missing values.",
-        caption=f"Columns without a missing value are left out ({len(missing) - len(known)} of {len(missing)}).{said}",
+        caption=f"Columns without a missing value are left out ({len(missing) - len(known)} of {len(missing)})."
+        + omitted,
         height=map_height(len(names)),
         table=Table(
             ("column", "mean", "lowest", "highest"),
@@ -133,7 +134,7 @@ def knot_figures(knots: KnotPaths) -> list[Figure]:
 
 
 def _knot_map(knots: KnotPaths, distance: Mapping[int, Floats], order: Sequence[int]) -> Figure:
-    shown, said = first(order, keep_order=True)
+    shown, omitted = first(order, keep_order=True)
     names, z = [knots.names[i] for i in shown], np.stack([distance[i] for i in shown])
     limits = (0.0, max(0.02, float(np.nanquantile(z, 0.98))))
     view = heat_map(names, knots.rows, z, "ranks away", SEGMENTS_AXIS, limits=limits, form=".1f", percent=True)
@@ -143,7 +144,7 @@ def _knot_map(knots: KnotPaths, distance: Mapping[int, Floats], order: Sequence[
         [View("", *view)],
         alt="Heat map of the largest distance of a feature's knots from their last place, by feature and row.",
         caption="The largest distance of an inner knot from where it ended, in ranks of the final distribution: "
-        f"5 % means that a quantile was off by 5 percentage points.{said}",
+        f"5 % means that a quantile was off by 5 percentage points.{omitted}",
         height=map_height(len(names)),
         table=Table(
             ("feature", "at the first record", "half way"),
@@ -156,7 +157,7 @@ def _knot_lines(knots: KnotPaths, seen: Sequence[int]) -> Figure:
     shown = _deciles(knots.levels)
     labels = [f"{100 * knots.levels[i]:.3g} %" for i in shown]
     middle = (len(shown) - 1) / 2
-    features, said = first(seen)
+    features, omitted = first(seen)
     views = []
     for feature in features:
         paths = knots.values[:, feature][:, shown]
@@ -173,7 +174,7 @@ def _knot_lines(knots: KnotPaths, seen: Sequence[int]) -> Figure:
         views,
         alt="The values of a feature's quantiles along the stream; the table has their first and last places.",
         caption="Each line is a quantile as the method knew it at that row; the smallest and the largest value are "
-        "left out. Features whose knots moved most come first." + said,
+        "left out. Features whose knots moved most come first." + omitted,
         choice="Feature",
         height=340,
         table=Table(

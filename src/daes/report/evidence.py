@@ -5,15 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from daes.evidence.odds import NO_CUT, log_odds
 from daes.formatting import compact, fixed, measured
 from daes.model import CTRModel
-from daes.report.figures import Figure, Line, View, first, lines
+from daes.report.figures import Figure, Floats, Line, View, first, lines
 from daes.table import Table
 
-Floats = NDArray[np.float64]
 _ERRORS = 1.96
 """Standard errors on either side of a 95 % interval."""
 _FEWEST = 2
@@ -93,7 +91,7 @@ def evidence_figure(curves: Sequence[EvidenceCurve]) -> Figure | None:
     """Log odds over the quantiles of each feature, one view per feature; None if nothing was counted."""
     if not curves:
         return None
-    shown, said = first(range(len(curves)))
+    shown, omitted = first(range(len(curves)))
     return Figure(
         "evidence-odds",
         "Log odds of a click over a feature’s quantiles",
@@ -102,7 +100,7 @@ def evidence_figure(curves: Sequence[EvidenceCurve]) -> Figure | None:
         caption="Above 0 a click is more likely than on average; one unit is a factor of e in the odds. The band is a "
         "95 % interval; it is wide where values are rare. A dotted line is for rows without a value. Clicks are "
         "counted feature by feature, and nothing else is held fixed: a feature may also stand for another one that it "
-        "correlates with. The strongest features come first." + said,
+        "correlates with. The strongest features come first." + omitted,
         choice="Feature",
         table=Table(
             ("feature", "strength", "lowest", "at value", "highest", "at value", "if missing"),

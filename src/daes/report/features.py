@@ -24,6 +24,8 @@ class ColumnSummary:
         drift: the highest PSI along the stream (numerical).
         distinct: number of distinct values (categorical).
         fresh: the share of rows with a value never seen before, in the second half of the stream (categorical).
+        table_rows, filled, shared: number of rows of its table, the share of them that hold a value, and the share of
+            values that share their row with others (categorical).
         response: the predicted probability along its distribution (numerical).
     """
 
@@ -36,6 +38,9 @@ class ColumnSummary:
     drift: float = float("nan")
     distinct: float = float("nan")
     fresh: float = float("nan")
+    table_rows: float = float("nan")
+    filled: float = float("nan")
+    shared: float = float("nan")
     response: Floats | None = None
 
     @property
@@ -64,7 +69,7 @@ def column_summaries(run: RunRecord, learned: Learned | None) -> list[ColumnSumm
     responses = {} if learned is None else dict(zip(learned.names, learned.response, strict=True))
     responses = {name: response for name, response in responses.items() if np.isfinite(response).all()}
     drift = {} if run.drift is None else dict(zip(run.drift.names, highest(run.drift.psi), strict=True))
-    fresh = fresh_shares(run)
+    fresh, loads = fresh_shares(run), table_loads(run)
     found = []
     for kind in ("numerical", "categorical"):
         for name in run.schema.get(kind, []):
@@ -81,6 +86,7 @@ def column_summaries(run: RunRecord, learned: Learned | None) -> list[ColumnSumm
                     distinct=float(run.distinct[name][-1]) if name in run.distinct else float("nan"),
                     fresh=fresh.get(name, float("nan")),
                     response=responses.get(name),
+                    **loads.get(name, {}),
                 )
             )
 
@@ -106,3 +112,25 @@ def fresh_shares(run: RunRecord) -> dict[str, float]:
         for name, counts in run.distinct.items()
         if len(counts) == len(rows)
     }
+
+
+def table_loads(run: RunRecord) -> dict[str, dict[str, float]]:
+    """`table_rows`, `filled` and `shared` of every column with a table and a known number of distinct values.
+
+    The shares are expected values. If n values are hashed to m rows, a row stays empty with probability (1 − 1/m)ⁿ, and
+    a value is alone with probability (1 − 1/m)ⁿ⁻¹. A vocabulary gives each value its own row while there are free ones;
+    the rest share one.
+    """
+    model = run.config.get("model", {})
+    vocabulary = model.get("categorical_options", {}).get("mode") == "vocabulary"
+    found = {}
+    for name, size in model.get("sizes", {}).items():
+        if name not in run.distinct or not len(run.distinct[name]):
+            continue
+        values = float(run.distinct[name][-1])
+        if vocabulary:
+            filled, shared = min(values / size, 1.0), max(values - size, 0.0) / max(values, 1.0)
+        else:
+            filled, shared = 1 - (1 - 1 / size) ** values, 1 - (1 - 1 / size) ** max(values - 1, 0.0)
+        found[name] = {"table_rows": size, "filled": filled, "shared": shared}
+    return found

@@ -92,8 +92,8 @@ def first(order: Sequence[int], *, keep_order: bool = False) -> tuple[list[int],
     ([0, 1, 2], '')
     """
     shown = [int(feature) for feature in order[:MOST_SHOWN]]
-    said = f" Only the first {MOST_SHOWN} of {len(order)} are shown." if len(order) > MOST_SHOWN else ""
-    return sorted(shown) if keep_order else shown, said
+    omitted = f" Only the first {MOST_SHOWN} of {len(order)} are shown." if len(order) > MOST_SHOWN else ""
+    return sorted(shown) if keep_order else shown, omitted
 
 
 def named(name: str, length: int = 24) -> str:
@@ -182,8 +182,8 @@ def _frame(series: Sequence[Line], settle: float) -> tuple[float, float] | None:
     if not values.size:
         return None
     low, high = float(values.min()), float(values.max())
-    air = 0.06 * (high - low) or 0.05 * abs(high) or 0.5
-    return low - air, high + air
+    margin = 0.06 * (high - low) or 0.05 * abs(high) or 0.5
+    return low - margin, high + margin
 
 
 def _end_labels(series: Sequence[Line], frame: tuple[float, float], pixels: int) -> list[Layout]:

@@ -13,10 +13,8 @@ from daes.embedding.modulation import pool_context
 from daes.embedding.vocabulary import FIRST, MISSING, UNSEEN
 from daes.model import CTRModel
 from daes.report.evidence import EvidenceCurve, combination_table, evidence_curves
-from daes.report.run_record import RunRecord
+from daes.report.run_record import Floats, RunRecord
 from daes.table import Table
-
-Floats = NDArray[np.float64]
 
 LEVELS: Floats = np.arange(41) / 40
 """The quantiles at which a feature is evaluated: from its smallest to its largest value in steps of 2.5 %."""

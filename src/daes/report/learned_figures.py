@@ -43,7 +43,7 @@ def encoding_figures(learned: Learned) -> list[Figure]:
 def _response(learned: Learned, seen: np.ndarray) -> Figure:
     known = seen[np.isfinite(learned.response[seen]).all(axis=1)]
     order = known[np.argsort(-np.ptp(learned.response[known], axis=1), kind="stable")].tolist()
-    shown, said = first(order)
+    shown, omitted = first(order)
     views = []
     for feature in shown:
         name, values = learned.names[feature], learned.values[feature]
@@ -59,7 +59,7 @@ def _response(learned: Learned, seen: np.ndarray) -> Figure:
         views,
         alt="Predicted probability as one feature moves through its distribution; the table has its range.",
         caption="The prediction as this feature moves from its smallest to its largest value, with the other numbers "
-        "at their medians and every category unknown. Features that change the prediction most come first." + said,
+        "at their medians and every category unknown. Features that change the prediction most come first." + omitted,
         choice="Feature",
         table=Table(
             ("feature", "lowest", "at the median", "highest", "if missing"),
@@ -81,7 +81,7 @@ def _axis_of(values: np.ndarray) -> Layout:
 def _overview(learned: Learned, seen: np.ndarray) -> Figure:
     assert learned.embedding is not None
     coordinates, carried = principal_coordinates(learned.embedding[seen])
-    picked, said = first(np.argsort(-np.ptp(coordinates, axis=1), kind="stable").tolist(), keep_order=True)
+    picked, omitted = first(np.argsort(-np.ptp(coordinates, axis=1), kind="stable").tolist(), keep_order=True)
     seen, coordinates, carried = seen[picked], coordinates[picked], carried[picked]
     names = [learned.names[i] for i in seen]
     directions = heat_map(names, LEVELS, coordinates, "coordinate", LEVEL_AXIS, scale="diverging")
@@ -95,7 +95,7 @@ def _overview(learned: Learned, seen: np.ndarray) -> Figure:
         caption="Each line is one feature from its smallest to its largest value. The colour is the embedding’s "
         "coordinate on the direction in which that feature’s embedding varies most: values of equal colour are alike "
         "to the model, and a line without colour is a feature it hardly uses. The strongest colours also stand for "
-        f"larger values.{said}",
+        f"larger values.{omitted}",
         height=map_height(len(names)),
         table=Table(
             ("feature", "range on the first direction", "variance it carries", "mean length"),
@@ -109,7 +109,7 @@ def _overview(learned: Learned, seen: np.ndarray) -> Figure:
 
 def _embedding(learned: Learned, seen: np.ndarray) -> Figure:
     assert learned.embedding is not None
-    shown, said = first(seen.tolist())
+    shown, omitted = first(seen.tolist())
     views = []
     for feature in shown:
         vectors = learned.embedding[feature]
@@ -126,7 +126,7 @@ def _embedding(learned: Learned, seen: np.ndarray) -> Figure:
         views,
         alt="Heat map of the components of one feature's embedding along its distribution.",
         caption="The components of the embedding, each minus its mean, ordered by their share in the first principal "
-        "direction. A step in colour is a value at which the encoding changes." + said,
+        "direction. A step in colour is a value at which the encoding changes." + omitted,
         choice="Feature",
         height=map_height(learned.embedding.shape[-1], 16),
     )
@@ -138,7 +138,7 @@ def modulation_figure(modulation: Modulation, learned: Learned) -> Figure | None
     if not len(seen) or not modulation.labels:
         return None
     order = seen[np.argsort(-modulation.reach[seen], kind="stable")].tolist()
-    shown, said = first(order)
+    shown, omitted = first(order)
     views = []
     for feature in shown:
         shift, axis = modulation.shift[feature], _axis_of(learned.values[feature])
@@ -152,7 +152,7 @@ def modulation_figure(modulation: Modulation, learned: Learned) -> Figure | None
         alt="Heat map of how context shifts one feature's encoding, by context and quantile.",
         caption="How far each context moves the embedding along the feature’s first principal direction, relative to "
         "the mean of these contexts: one category is changed at a time, the others are at their mean. The model knows "
-        f"categories by number only. Features that context affects most come first.{said}",
+        f"categories by number only. Features that context affects most come first.{omitted}",
         choice="Feature",
         height=map_height(len(modulation.labels)),
         table=Table(

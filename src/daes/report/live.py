@@ -74,11 +74,11 @@ def _traffic(traffic: Mapping[str, Any]) -> dict[str, Any]:
     x = list(range(-len(series["rows"]), 0))
     requests = [("all", series["requests"]), ("failed", series["errors"])]
     latency = [(name, series[name]) for name in ("p50", "p99")]
-    said = "From a request to its answer within the server; accurate to within 25 %."
+    measured = "From a request to its answer within the server; accurate to within 25 %."
     past = "The last five minutes, in seconds before now."
     charts = [
         chart("requests", "Requests a second", x, requests, zero=True, caption=past),
-        chart("latency", "Latency", x, latency, unit="s", zero=True, caption=said),
+        chart("latency", "Latency", x, latency, unit="s", zero=True, caption=measured),
     ]
     return {"id": "traffic", "title": "Traffic", "charts": charts}
 
@@ -118,14 +118,14 @@ def _scores(traffic: Mapping[str, Any]) -> dict[str, Any]:
     counts = [("rows", scores["counts"])]
     charts = [chart("scores", "Scores", scores["edges"], counts, kind="bars", caption=caption, x_unit="%", zero=True)]
     metrics = labels["metrics"]
-    said = "No labels have come back: POST /labels says what was clicked."
+    text = "No labels have come back: POST /labels says what was clicked."
     if metrics:
-        said = (
+        text = (
             f"Labels of {count(metrics['rows'])} rows came back: AUC {fixed(metrics['auc'])}, LogLoss "
             f"{fixed(metrics['logloss'])}, calibration {fixed(metrics['calibration'])} (1 is calibrated)."
         )
         charts.append(reliability_chart(labels["reliability"]))
-    return {"id": "scores-section", "title": "Scores and clicks", "notes": [note(said)], "charts": charts}
+    return {"id": "scores-section", "title": "Scores and clicks", "notes": [note(text)], "charts": charts}
 
 
 def reliability_chart(reliability: Mapping[str, Any]) -> dict[str, Any]:

@@ -101,8 +101,8 @@ def _drift(monitor: Mapping[str, Any]) -> dict[str, Any]:
         *table(["number", "PSI", "by chance", "KS", "missing"], numbers),
         *table(["category", "distinct ids", "missing"], categories),
     ]
-    said = f"The last segment compared with the first {count(monitor.get('reference_rows'))} rows."
-    return {"id": "drift", "title": "Drift", "notes": [note(said)], "tables": tables}
+    text = f"The last segment compared with the first {count(monitor.get('reference_rows'))} rows."
+    return {"id": "drift", "title": "Drift", "notes": [note(text)], "tables": tables}
 
 
 def _last(values: Sequence[float | None] | None) -> float | None:

@@ -1,9 +1,10 @@
 """Writes the page of a run or of comparisons: a single HTML file that opens offline."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from daes.report.comparison import Compared, read_comparison
+from daes.report.comparison import Compared, compared_in
 from daes.report.comparison_sections import best_facts, comparison_sections, work_facts
 from daes.report.content import Page
 from daes.report.learned import read_findings
@@ -35,21 +36,7 @@ def write_comparisons(path: str | Path, title: str, lead: str, comparisons: Sequ
     path = Path(path)
     groups = ["" if len(comparisons) == 1 else compared.name for compared in comparisons]
     pairs = list(zip(comparisons, groups, strict=True))
-    sections = [section for compared, group in pairs for section in comparison_sections(compared, group)]
+    sections = [replace(section, group=group) for compared, group in pairs for section in comparison_sections(compared)]
     best = [fact for compared, group in pairs for fact in best_facts(compared, group)]
     write_text(path, render(Page(title, lead, sections, [*best, *work_facts(comparisons)])))
     return path
-
-
-def compared_in(
-    compare_dir: str | Path, *, run_dir: str | Path | None = None, ceiling: Mapping[str, float] | None = None
-) -> Compared:
-    """The comparison in a folder of `daes compare`, with further information.
-
-    Args:
-        compare_dir: the folder.
-        run_dir: a run on the same stream, whose drift, knots and learned encodings the page also shows.
-        ceiling: the scores of the true probabilities, by measure (`auc`, `logloss`, `half_auc`, `half_logloss`).
-    """
-    table = read_comparison(Path(compare_dir))
-    return Compared(table, dict(ceiling or {}), None if run_dir is None else Path(run_dir))

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from daes.formatting import compact, count, fixed, percent
+from daes.metrics.stream import Reliability
 from daes.report.figures import Figure, Floats, Line, View, lines
-from daes.report.run_record import ReliabilityBins, RunRecord
+from daes.report.run_record import RunRecord
 from daes.table import Table
 
 _SCORES = {"auc": "AUC", "logloss": "LogLoss"}
@@ -80,19 +81,19 @@ def thinned(length: int, most: int) -> list[int]:
     return [int(index) for index in np.linspace(0, length - 1, min(length, most)).round()]
 
 
-def calibration_figure(found: ReliabilityBins) -> Figure | None:
+def calibration_figure(found: Reliability) -> Figure | None:
     """Click rate against mean prediction.
 
     Bins with less than a thousandth of the weight are left out, because their rate is noise.
     """
     total = float(found.weight.sum())
-    kept = (found.weight >= max(total / 1000, 1)) & np.isfinite(found.prediction) & np.isfinite(found.label)
-    x, y, weight = found.prediction[kept], found.label[kept], found.weight[kept]
+    kept = (found.weight >= max(total / 1000, 1)) & np.isfinite(found.mean_prediction) & np.isfinite(found.mean_label)
+    x, y, weight = found.mean_prediction[kept], found.mean_label[kept], found.weight[kept]
     if not len(x):
         return None
     least, most = float(min(x.min(), y.min())), float(max(x.max(), y.max()))
-    air = 0.04 * (most - least) or 0.05
-    frame = [max(0.0, least - air), min(1.0, most + air)]
+    margin = 0.04 * (most - least) or 0.05
+    frame = [max(0.0, least - margin), min(1.0, most + margin)]
     diagonal = Line("diagonal", "perfect", frame, frame, "c7", width=1, dash="dot")
     hover = "predicted %{x:.3f}<br>clicked %{y:.3f}<br>%{customdata} of the rows<extra></extra>"
     shares = [percent(part) for part in weight / total]

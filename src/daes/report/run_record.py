@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daes.formatting import compact, count
+from daes.metrics.stream import Reliability
 from daes.storage.run_folder import RunFolder
 
 Floats = NDArray[np.float64]
@@ -16,15 +17,6 @@ Floats = NDArray[np.float64]
 
 def _empty() -> Floats:
     return np.empty(0)
-
-
-@dataclass(frozen=True, eq=False)
-class ReliabilityBins:
-    """Rows in bins by prediction, each array (bins,)."""
-
-    weight: Floats
-    prediction: Floats
-    label: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +68,7 @@ class RunRecord:
     window: int | None = None
     rows: int | None = None
     seconds: float | None = None
-    reliability: ReliabilityBins | None = None
+    reliability: Reliability | None = None
     drift: DriftSeries | None = None
     missing: Mapping[str, Floats] = field(default_factory=dict)
     distinct: Mapping[str, Floats] = field(default_factory=dict)
@@ -98,6 +90,7 @@ def read_run(folder: Path) -> RunRecord:
     config, results = files.read_config(), files.read("metrics")
     monitor = without_short_end(_optional(files, "monitor"))
     model, data = config.get("model", {}), config.get("data", {})
+    bins = results.get("reliability")
     has_numbers = bool(config.get("schema", {}).get("numerical"))
     method = f"{model.get('embedding')} · " if has_numbers else ""
     return RunRecord(
@@ -113,7 +106,7 @@ def read_run(folder: Path) -> RunRecord:
         window=config.get("training", {}).get("window"),
         rows=results.get("rows"),
         seconds=results.get("seconds"),
-        reliability=read_reliability(results),
+        reliability=Reliability(*(floats(bins.get(name, [])) for name in Reliability._fields)) if bins else None,
         drift=read_drift(monitor),
         missing={name: floats(values) for name, values in monitor.get("missing", {}).items()},
         distinct={name: floats(values) for name, values in monitor.get("distinct", {}).items()},
@@ -181,14 +174,6 @@ def floats(values: Sequence[Any]) -> Floats:
 def number(value: Any) -> float:
     """A number from JSON, where null is NaN."""
     return float("nan") if value is None else float(value)
-
-
-def read_reliability(results: Mapping[str, Any]) -> ReliabilityBins | None:
-    """The bins of predictions in a metrics.json."""
-    found = results.get("reliability")
-    if not found:
-        return None
-    return ReliabilityBins(*(floats(found.get(name, [])) for name in ("weight", "mean_prediction", "mean_label")))
 
 
 def read_drift(monitor: Mapping[str, Any]) -> DriftSeries | None:

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from math import isfinite
 
-from daes.formatting import compact, count, duration, fixed
-from daes.report.categories import category_blocks, table_loads
+from daes.formatting import compact, count, duration, fixed, percent
 from daes.report.content import Block, Details, Notes, Paragraph, Ranking, Section, drawn, settings
 from daes.report.distribution_figures import drift_figures, knot_figures, missing_figure
 from daes.report.evidence import evidence_figure
@@ -24,13 +23,13 @@ _LISTED = 50
 def run_sections(run: RunRecord, findings: ModelFindings) -> list[Section]:
     """All sections of a run, in order."""
     too_short = "There are too few records to show the speed."
-    columns, tables = column_summaries(run, findings.learned), table_loads(run)
+    columns = column_summaries(run, findings.learned)
     return [
-        Section("summary", "In short", summary(run, columns, tables)),
+        Section("summary", "In short", summary(run, columns)),
         Section("features", "Columns", _features(run, columns)),
         Section("scores", "Scores", _scores(run)),
         Section("calibration", "Calibration", _calibration(run)),
-        Section("categories", "Categories", category_blocks(run, columns, tables)),
+        Section("categories", "Categories", category_blocks(run, columns)),
         *stream_sections(run, findings),
         Section("throughput", "Throughput", drawn([throughput_figure(run)], too_short)),
         Section("methods", "Methods", run_methods(run)),
@@ -39,15 +38,15 @@ def run_sections(run: RunRecord, findings: ModelFindings) -> list[Section]:
     ]
 
 
-def stream_sections(run: RunRecord, findings: ModelFindings, group: str = "") -> list[Section]:
+def stream_sections(run: RunRecord, findings: ModelFindings) -> list[Section]:
     """The stream and what the method learned from it."""
     evidence = _evidence(findings)
     return [
-        *([Section("evidence", "What past clicks say", evidence, group)] if evidence else []),
-        Section("drift", "Drift", _drift(run), group),
-        Section("missing", "Missing values", _missing(run), group),
-        Section("knots", "Knots", _knots(run), group),
-        Section("encoding", "What the model learned", _encoding(findings), group),
+        *([Section("evidence", "What past clicks say", evidence)] if evidence else []),
+        Section("drift", "Drift", _drift(run)),
+        Section("missing", "Missing values", _missing(run)),
+        Section("knots", "Knots", _knots(run)),
+        Section("encoding", "What the model learned", _encoding(findings)),
     ]
 
 
@@ -115,13 +114,52 @@ def _scores(run: RunRecord) -> list[Block]:
 def _calibration(run: RunRecord) -> list[Block]:
     figure = calibration_figure(run.reliability) if run.reliability else None
     calibration = run.metrics.get("calibration", float("nan"))
-    told = f"Over all rows the model {predicted_clicks(calibration)}. " if isfinite(calibration) else ""
+    clicks = f"Over all rows the model {predicted_clicks(calibration)}. " if isfinite(calibration) else ""
     explained = Paragraph(
-        f"{told}Mean prediction over mean label is {fixed(calibration, 3)}; the expected calibration error, the mean "
+        f"{clicks}Mean prediction over mean label is {fixed(calibration, 3)}; the expected calibration error, the mean "
         f"distance of click rates from predictions, is {fixed(run.metrics.get('ece'))}."
     )
     too_few = "There are too few predictions to draw a diagram."
     return [explained, *drawn([figure, rate_figure(run)], too_few, side_by_side=True)]
+
+
+def category_blocks(run: RunRecord, columns: Sequence[ColumnSummary]) -> list[Block]:
+    """A table of all categorical columns, the most important first."""
+    categorical = [column for column in columns if column.kind == "categorical"]
+    if not categorical:
+        return [Paragraph("There is no categorical column.")]
+    if not any(isfinite(column.table_rows) for column in categorical):
+        return [Paragraph("The number of values of the columns was not recorded.")]
+    mode = run.config.get("model", {}).get("categorical_options", {}).get("mode", "hash")
+    explained = {
+        "hash": "Every value is hashed to a row of its column’s table; the model cannot tell values on one row apart.",
+        "vocabulary": "A value that has been seen often enough gets a row of its own, as long as its column’s table "
+        "has a free one; all other values share one row.",
+    }[mode]
+    rows = [
+        (
+            column.name,
+            count(column.distinct),
+            percent(column.fresh),
+            percent(column.missing),
+            count(column.table_rows),
+            percent(column.filled, 0),
+            percent(column.shared, 0),
+            fixed(column.rise),
+        )
+        for column in categorical
+    ]
+    settled = all(column.fresh < 0.001 for column in categorical)
+    head = ("column", "values", "new", "missing", "table rows", "in use", "shared", "LogLoss without it")
+    return [
+        Paragraph(
+            f"{explained} “New” is the share of rows in the second half of the stream with a value never seen before, "
+            "“in use” the share of the table’s rows that hold a value, “shared” the share of values that are not alone "
+            "on their row; the last two are expected values. Counts above 1,024 are estimates, to about 3 %."
+        ),
+        Table(head, rows),
+        *([Paragraph("Hardly any row of the second half has a value that was not seen before.")] if settled else []),
+    ]
 
 
 def _drift(run: RunRecord) -> list[Block]:

@@ -7,7 +7,6 @@ from shlex import quote
 import numpy as np
 
 from daes.formatting import compact, count, counted, fixed, percent
-from daes.report.categories import TableLoad
 from daes.report.content import Block, Command, Notes, WarningBox
 from daes.report.features import ColumnSummary
 from daes.report.run_record import RunRecord
@@ -20,10 +19,10 @@ _SHIFT = 0.25
 _NAMED = 3
 
 
-def summary(run: RunRecord, columns: Sequence[ColumnSummary], tables: Sequence[TableLoad]) -> list[Block]:
+def summary(run: RunRecord, columns: Sequence[ColumnSummary]) -> list[Block]:
     """Findings, warnings, and next commands."""
     found: list[Block] = [Notes(list(findings(run, columns)) or ["No row with a label was scored."])]
-    warned = list(warnings(run, columns, tables))
+    warned = list(warnings(run, columns))
     if warned:
         found.append(WarningBox(warned))
     return [*found, *next_commands(run)]
@@ -42,8 +41,8 @@ def findings(run: RunRecord, columns: Sequence[ColumnSummary]) -> Iterator[str]:
     entropy = _recent(run, "normalized_entropy")
     if isfinite(entropy):
         side = "lower" if entropy < 1 else "higher"
-        told = f"Its LogLoss is {percent(abs(1 - entropy))} {side} than that of always predicting the click rate"
-        yield f"{told}." if entropy < 1 else f"{told}: so far it is worse than no model."
+        compared = f"Its LogLoss is {percent(abs(1 - entropy))} {side} than that of always predicting the click rate"
+        yield f"{compared}." if entropy < 1 else f"{compared}: so far it is worse than no model."
     calibration = _recent(run, "calibration")
     if isfinite(calibration):
         yield f"It {predicted_clicks(calibration)}."
@@ -99,7 +98,7 @@ def _drift(columns: Sequence[ColumnSummary]) -> Iterator[str]:
         yield "No numerical column drifted much."
 
 
-def warnings(run: RunRecord, columns: Sequence[ColumnSummary], tables: Sequence[TableLoad]) -> Iterator[str]:
+def warnings(run: RunRecord, columns: Sequence[ColumnSummary]) -> Iterator[str]:
     """Possible problems of the run or its data."""
     yield from (f"{name} is not defined: {reason}." for name, reason in run.undefined.items())
     steps = _steps(run)
@@ -118,7 +117,7 @@ def warnings(run: RunRecord, columns: Sequence[ColumnSummary], tables: Sequence[
     if run.bad_rows[0]:
         were = "was" if run.bad_rows[0] == 1 else "were"
         yield f"{counted(run.bad_rows[0], 'row')} could not be read and {were} left out."
-    said = {
+    problems = {
         "Without any value: {}.": [column.name for column in columns if column.missing == 1],
         "More than half of the values are missing in {}.": [c.name for c in columns if 0.5 < c.missing < 1],
         "With a single value: {}.": [column.name for column in columns if column.distinct == 1],
@@ -126,10 +125,10 @@ def warnings(run: RunRecord, columns: Sequence[ColumnSummary], tables: Sequence[
             column.name for column in columns if column.fresh > 0.5 and not column.matters
         ],
         "Most values of {} share their row of the table with others (--table-size).": [
-            table.name for table in tables if table.shared > 0.5
+            column.name for column in columns if column.shared > 0.5
         ],
     }
-    yield from (sentence.format(_listed(names)) for sentence, names in said.items() if names)
+    yield from (sentence.format(_listed(names)) for sentence, names in problems.items() if names)
 
 
 def next_commands(run: RunRecord) -> list[Block]:
