@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from daes.cli.console import out, print_json
 from daes.cli.groups import grouped
 from daes.cli.options import Json, Seed, number, one_of, option, whole_number
-from daes.cli.reading import Columns, DataArgument, Reading
+from daes.cli.reading import Columns, DataArgument, Reading, data_name
 from daes.table import Cell, Table
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def context(
 
     found = columns.open(data, reading, needs_label=False)
     if not found.schema.numerical or not found.schema.categorical:
-        raise ValueError(f"{data} must have a numerical and a categorical column; it lacks one of the kinds")
+        raise ValueError(f"{data_name(data)} must have a numerical and a categorical column; it lacks one of the kinds")
     schema = Schema(None, found.schema.numerical, found.schema.categorical)
     sample = found.with_schema(schema).sample(rows)
     ranking = rank_context_fields(

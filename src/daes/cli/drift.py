@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from daes.cli.console import note, out, print_json
 from daes.cli.groups import grouped
 from daes.cli.options import Json, option, whole_number
-from daes.cli.reading import Columns, DataArgument, Reading
+from daes.cli.reading import Columns, DataArgument, Reading, data_name
 from daes.formatting import NONE
 from daes.table import Cell, Table
 
@@ -51,12 +51,12 @@ def drift(
         check_plot(plot, ".html")
     found = columns.open(data, reading, needs_label=False)
     if not found.schema.numerical:
-        raise ValueError(f"there is no numerical column in {data}")
+        raise ValueError(f"there is no numerical column in {data_name(data)}")
     profiles, rows = _profiles(found, segments, bins)
     if found.bad_rows.count:
         note(str(found.bad_rows))
     if plot is not None:
-        _write_page(profiles, rows, data, plot)
+        _write_page(profiles, rows, data_name(data), plot)
         note(f"wrote {plot}")
     if json:
         print_json({"data": data, "rows": rows, "columns": _plain(profiles)})

@@ -8,7 +8,7 @@ import typer
 from daes.cli.console import note, out, print_json
 from daes.cli.groups import grouped
 from daes.cli.options import DEVICE, BatchSize, Json, option
-from daes.cli.reading import DataArgument, Reading, run_config
+from daes.cli.reading import DataArgument, Reading, data_name
 from daes.training.environment import find_device
 
 RunArgument = Annotated[
@@ -31,8 +31,9 @@ def evaluate(
 ) -> None:
     """Evaluate a trained model on rows without learning from them.
 
-    The columns have the same names as in training. To evaluate a model that keeps learning, as in production, use
-    `daes train`: it scores every row before it learns from it.
+    The columns have the same names as in training. CSV files are read as those of training were (separator, decimal
+    mark, missing values, label map, …), unless options say otherwise. To evaluate a model that keeps learning, as in
+    production, use `daes train`: it scores every row before it learns from it.
 
     Examples:
 
@@ -41,12 +42,13 @@ def evaluate(
     """
     from daes.cli.metrics_text import metrics_table
     from daes.cli.progress import row_progress
+    from daes.storage.run_folder import RunFolder
     from daes.training.scoring import evaluate as measure
     from daes.training.scoring import load_trained
 
     model = load_trained(run, find_device(device))
     with row_progress("scoring", reading.limit) as bar:
-        rows = reading.open(data, schema=model.schema, trained=run_config(run))
+        rows = reading.open(data, schema=model.schema, trained=RunFolder(run).data_options())
         metrics = measure(
             model,
             rows,
@@ -56,7 +58,7 @@ def evaluate(
         )
     values = metrics.compute()
     if not metrics.count:
-        raise ValueError(f"the data must have at least one row; {data} has none")
+        raise ValueError(f"the data must have at least one row; {data_name(data)} has none")
     bad = rows.bad_rows
     if bad.count:
         note(str(bad))

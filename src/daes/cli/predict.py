@@ -8,7 +8,7 @@ from daes.cli.console import note, print_json
 from daes.cli.evaluate import Device, RunArgument
 from daes.cli.groups import grouped
 from daes.cli.options import NAMES, BatchSize, Json, Names, option
-from daes.cli.reading import DataArgument, Reading, run_config
+from daes.cli.reading import DataArgument, Reading
 from daes.training.environment import find_device
 
 
@@ -31,7 +31,8 @@ def predict(
     """Write the click probability of every row of a file, in the same order.
 
     The data may be larger than memory and need no label. FILE appears once it is complete. With `--bad-rows skip` a row
-    that cannot be read gets an empty score.
+    that cannot be read gets an empty score. CSV files are read as those of training were (separator, decimal mark,
+    missing values, …), unless options say otherwise.
 
     Examples:
 
@@ -40,6 +41,7 @@ def predict(
         zcat today.csv.gz | daes predict run - --out - | gzip > scores.csv.gz
     """
     from daes.cli.progress import row_progress
+    from daes.storage.run_folder import RunFolder
     from daes.training.scoring import load_trained
     from daes.training.scoring import predict as write_predictions
 
@@ -50,7 +52,7 @@ def predict(
     with row_progress("scoring", reading.limit) as bar:
         written = write_predictions(
             model,
-            reading.open(data, schema=model.schema, trained=run_config(run)),
+            reading.open(data, schema=model.schema, trained=RunFolder(run).data_options()),
             sys.stdout.buffer if to_stdout else out,
             keep=keep or (),
             column=column,

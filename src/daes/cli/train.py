@@ -189,6 +189,7 @@ def train(
     resumes = resume and run_folder.is_run
     previous = run_folder if resumes else None if from_run is None else RunFolder(from_run)
     stored = {} if previous is None else previous.read_config("options", "schema")
+    trained = {} if previous is None else previous.data_options()
     before = stored.get("options", {})
     if resumes:
         if STDIN in (data, before.get("data")):
@@ -212,7 +213,7 @@ def train(
             _refuse_changed((choice, columns, model), before, run_folder.path)
         if from_run is not None or continues_live:
             # The first rows of a live stream may be gone: the run knows their columns.
-            opened = reading.open(data, schema=read_schema(stored), trained=stored, live=True, **live.options())
+            opened = reading.open(data, schema=read_schema(stored), trained=trained, live=True, **live.options())
         else:
             opened = columns.open(data, reading, needs_label=late_labels is None, live=True, **live.options())
             if late_labels is not None:
