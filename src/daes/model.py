@@ -35,7 +35,7 @@ from daes.export import export_onnx, export_torch
 from daes.memory import out_of_memory
 from daes.native.evidence import Found
 from daes.registry import Configurable, Registry
-from daes.storage.saved_model import CONFIG, load_model, load_weights, refuse_other_schema, save_model
+from daes.storage.saved_model import CONFIG, load_weights, open_model, refuse_other_schema, save_model
 from daes.stream.batch import Batch
 from daes.stream.schema import Schema
 
@@ -370,20 +370,21 @@ class CTRModel(nn.Module):
     @classmethod
     def from_pretrained(cls, folder: str | Path, *, schema: Schema | None = None) -> Self:
         """Read a model that `save_pretrained` wrote. A `schema` that differs from the saved one is an error."""
-        saved, config, state = load_model(Path(folder))
-        if schema is not None:
-            refuse_other_schema(schema, saved)
-        options = config.get("embedding_options")
-        if config.get("embedding") in METHODS and isinstance(options, dict):
-            config = {**config, "embedding_options": METHODS[config["embedding"]].spelled_out(options)}
-        try:
-            model = cls(saved, **config)
-        except (TypeError, ValueError, RuntimeError, MemoryError, KeyError, AttributeError) as error:
-            reason = out_of_memory(error) or error
-            raise ValueError(f"{Path(folder) / CONFIG} does not describe a model: {reason}") from error
-        if lacking := sorted(model.config.keys() - config.keys()):
-            raise ValueError(f"{Path(folder) / CONFIG} does not describe a whole model: it lacks {', '.join(lacking)}")
-        load_weights(model, state, Path(folder))
+        folder = Path(folder)
+        with open_model(folder) as (saved, config, weights):
+            if schema is not None:
+                refuse_other_schema(schema, saved)
+            options = config.get("embedding_options")
+            if config.get("embedding") in METHODS and isinstance(options, dict):
+                config = {**config, "embedding_options": METHODS[config["embedding"]].spelled_out(options)}
+            try:
+                model = cls(saved, **config)
+            except (TypeError, ValueError, RuntimeError, MemoryError, KeyError, AttributeError) as error:
+                reason = out_of_memory(error) or error
+                raise ValueError(f"{folder / CONFIG} does not describe a model: {reason}") from error
+            if lacking := sorted(model.config.keys() - config.keys()):
+                raise ValueError(f"{folder / CONFIG} does not describe a whole model: it lacks {', '.join(lacking)}")
+            load_weights(model, weights, folder)
         return model.eval()
 
     def to_onnx(self, path: str | Path) -> None:
