@@ -1,7 +1,7 @@
 """`daes context`: which categorical fields the numerical features depend on."""
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from daes.cli.console import out, print_json
 from daes.cli.groups import grouped
@@ -16,13 +16,12 @@ if TYPE_CHECKING:
 @grouped
 def context(
     data: DataArgument,
-    rows: Annotated[int, option("Rows at the start of the stream to test.", of=whole_number(1))] = 100_000,
-    top: Annotated[int, option("How many fields to choose.", of=whole_number(1))] = 3,
-    alpha: Annotated[float, option("Level of significance.", of=number(above=0, below=1))] = 0.01,
-    space: Annotated[
-        str,
-        option("Measure distances between rank or value distributions.", of=one_of("rank", "value")),
-    ] = "rank",
+    rows: int = option("Rows at the start of the stream to test.", of=whole_number(1), default=100_000),
+    top: int = option("How many fields to choose.", of=whole_number(1), default=3),
+    alpha: float = option("Level of significance.", of=number(above=0, below=1), default=0.01),
+    space: str = option(
+        "Measure distances between rank or value distributions.", of=one_of("rank", "value"), default="rank"
+    ),
     *,
     columns: Columns,
     reading: Reading,

@@ -1,7 +1,7 @@
 """`daes drift`: how far each numerical column drifts along the stream."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from daes.cli.console import note, out, print_json
 from daes.cli.groups import grouped
@@ -20,13 +20,11 @@ if TYPE_CHECKING:
 @grouped
 def drift(
     data: DataArgument,
-    segments: Annotated[
-        int, option("Number of segments of the stream; the paper uses 1000.", of=whole_number(2))
-    ] = 100,
-    bins: Annotated[int, option("Bins of the PSI.", of=whole_number(2))] = 10,
-    plot: Annotated[
-        Path | None, option("Also write a page with figures, which works offline.", metavar="OUT.html")
-    ] = None,
+    segments: int = option("Number of segments of the stream; the paper uses 1000.", of=whole_number(2), default=100),
+    bins: int = option("Bins of the PSI.", of=whole_number(2), default=10),
+    plot: Path | None = option(
+        "Also write a page with figures, which works offline.", metavar="OUT.html", default=None
+    ),
     *,
     columns: Columns,
     reading: Reading,

@@ -15,14 +15,14 @@ RunArgument = Annotated[
     Path,
     typer.Argument(metavar="RUN", help="A folder of `daes train`, or a saved model.", show_default=False),
 ]
-Device = Annotated[str, option("cpu, cuda, cuda:1, … or auto.", of=DEVICE)]
+Device = Annotated[str, option("cpu, cuda, cuda:1, … or auto.", default=..., of=DEVICE)]
 
 
 @grouped
 def evaluate(
     run: RunArgument,
     data: DataArgument,
-    label: Annotated[str | None, option("The label column, if its name differs from training.", metavar="NAME")] = None,
+    label: str | None = option("The label column, if its name differs from training.", metavar="NAME"),
     *,
     reading: Reading,
     batch_size: BatchSize = 8192,

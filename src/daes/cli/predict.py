@@ -2,7 +2,6 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
 
 from daes.cli.console import note, print_json
 from daes.cli.evaluate import Device, RunArgument
@@ -16,12 +15,16 @@ from daes.training.environment import find_device
 def predict(
     run: RunArgument,
     data: DataArgument,
-    out: Annotated[
-        Path,
-        option("Output: .parquet or .csv; - writes CSV to stdout.", "--out", "-o", metavar="FILE", show_default=False),
-    ],
-    keep: Annotated[Names | None, option("Columns of the data to copy to the output unchanged.", of=NAMES)] = None,
-    column: Annotated[str, option("Name of the score column.", metavar="NAME")] = "score",
+    out: Path = option(
+        "Output: .parquet or .csv; - writes CSV to stdout.",
+        "--out",
+        "-o",
+        metavar="FILE",
+        show_default=False,
+        default=...,
+    ),
+    keep: Names | None = option("Columns of the data to copy to the output unchanged.", of=NAMES),
+    column: str = option("Name of the score column.", metavar="NAME", default="score"),
     *,
     reading: Reading,
     batch_size: BatchSize = 8192,

@@ -1,7 +1,5 @@
 """The options of commands that read data: where the rows are, how to read them, what their columns mean."""
 
-# ruff: noqa: RUF009 (fields are made by calls)
-
 import atexit
 import shutil
 import sys

@@ -22,6 +22,7 @@ Config = Annotated[
     option(
         'Options from a TOML file, named as here: `batch-size = 1024`, `numerical = ["price", "age"]`. The '
         "command line takes precedence.",
+        default=...,
         metavar="FILE",
         callback=_load,
         is_eager=True,
