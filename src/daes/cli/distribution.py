@@ -83,7 +83,7 @@ def distribution(
             raise ValueError(f"{'--ray' if ray else '--spark'} compares no estimators, got --estimators or --plot")
         _summarize(file, column, "ray" if ray else "spark", parts, size, levels, seed, json)
         return
-    from daes.cli.column import GeneratedColumn, open_column
+    from daes.cli.column import generated_column, open_column
     from daes.cli.comparison_plot import check_plot, write_plot
     from daes.cli.comparison_text import headline, render
     from daes.cli.progress import row_progress
@@ -94,8 +94,8 @@ def distribution(
         check_plot(plot, ".html", ".png")
     if file is None and column is not None:
         raise ValueError(f"--column needs a FILE to be a column of, got --column {column} without one")
-    stream = GeneratedColumn(seed=seed) if file is None else open_column(file, column)
-    for remark in stream.notes:
+    stream = generated_column(seed=seed) if file is None else open_column(file, column)
+    for remark in stream.data.notes:
         note(f"note: {remark}")
     try:
         with row_progress("reading", stream.expected_rows()) as bar:
