@@ -80,8 +80,8 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 def describe_answer() -> dict[int | str, dict[str, Any]]:
     """The answers of /predict, by status."""
     scores = _list({"type": "number", "minimum": 0, "maximum": 1})
-    texts = dict.fromkeys(("id", "model"), {"type": "string"})
-    answer = _answer("The probability of a click for each row", scores=scores, **texts)
+    text = {"type": "string"}
+    answer = _answer("The probability of a click for each row", scores=scores, id=text, model=text)
     answer["content"]["application/json"]["schema"]["required"] = ["scores", "id", "model"]
     answer["content"] |= _ARROW_BODY
     others = {status: content for status, content in ERRORS.items() if status not in (404, 409)}
