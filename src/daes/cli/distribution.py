@@ -34,9 +34,7 @@ def distribution(
         show_default="every percent, 0.01 to 0.99",
     ),
     estimators: Names | None = option(
-        "Some of reservoir, jump, jump-paper, order-statistics, kll, tdigest, gk.",
-        of=NAMES,
-        show_default="all",
+        "Some of reservoir, jump, jump-paper, order-statistics, kll, tdigest, gk.", of=NAMES, show_default="all"
     ),
     plot: Path | None = option(
         "Also draw to OUT.html (one file, works offline) or OUT.png.", metavar="OUT", default=None
@@ -120,14 +118,7 @@ def distribution(
 
 
 def _summarize(
-    file: str | None,
-    column: str | None,
-    engine: str,
-    parts: int,
-    size: int,
-    levels: str | None,
-    seed: int,
-    json: bool,
+    file: str | None, column: str | None, engine: str, parts: int, size: int, levels: str | None, seed: int, json: bool
 ) -> None:
     from daes.cli.column import open_numbers
     from daes.distribution.base import check_levels

@@ -12,8 +12,7 @@ from daes.cli.reading import DataArgument, Reading, data_name
 from daes.training.environment import find_device
 
 RunArgument = Annotated[
-    Path,
-    typer.Argument(metavar="RUN", help="A folder of `daes train`, or a saved model.", show_default=False),
+    Path, typer.Argument(metavar="RUN", help="A folder of `daes train`, or a saved model.", show_default=False)
 ]
 Device = Annotated[str, option("cpu, cuda, cuda:1, … or auto.", default=..., of=DEVICE)]
 
@@ -49,13 +48,7 @@ def evaluate(
     model = load_trained(run, find_device(device))
     with row_progress("scoring", reading.limit) as bar:
         rows = reading.open(data, schema=model.schema, trained=RunFolder(run).data_options())
-        metrics = measure(
-            model,
-            rows,
-            label=label,
-            batch_size=batch_size,
-            progress=bar.advance,
-        )
+        metrics = measure(model, rows, label=label, batch_size=batch_size, progress=bar.advance)
     values = metrics.compute()
     if not metrics.count:
         raise ValueError(f"the data must have at least one row; {data_name(data)} has none")

@@ -26,9 +26,9 @@ def export(
     """
     from daes.serving.export import export_run
 
-    loaded, beside = export_run(run, out, format)
+    loaded, rows_file = export_run(run, out, format)
     if json:
         content = {"run": str(run), "version": loaded.version.name, "rows": loaded.rows, "out": str(out)}
-        print_json({**content, "rows_file": str(beside)})
+        print_json({**content, "rows_file": str(rows_file)})
     else:
-        note(f"wrote {loaded.version.name} of {run} to {out}; {beside} prepares rows for it")
+        note(f"wrote {loaded.version.name} of {run} to {out}; {rows_file} prepares rows for it")

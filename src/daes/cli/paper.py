@@ -92,12 +92,7 @@ def paper(
     ),
     seeds: int = option("Number of seeds: 0, 1, …, N − 1.", of=whole_number(1), default=5),
     jobs: int | None = option(
-        "Number of processes.",
-        "--jobs",
-        "--workers",
-        "-j",
-        of=whole_number(1),
-        show_default="one per core",
+        "Number of processes.", "--jobs", "--workers", "-j", of=whole_number(1), show_default="one per core"
     ),
     target: Path | None = option(
         "A folder for results; the file of the page (`report`) or of the figure (`figure`).",
@@ -111,8 +106,7 @@ def paper(
     ),
     overwrite: bool = option("Replace what is in OUT.", "--overwrite", default=False),
     time_limit: int | None = option(
-        "Stop after the trial in progress, with exit code 3; --resume continues.",
-        of=whole_number(1, "SECONDS"),
+        "Stop after the trial in progress, with exit code 3; --resume continues.", of=whole_number(1, "SECONDS")
     ),
     results: Path = option(
         "The folder of results that `report` and `why` read.", metavar="DIR", default=Path("docs/results")
@@ -211,12 +205,7 @@ def _check_used(what: str, given: list[str]) -> None:
 
 
 def _run(
-    what: str,
-    settings: "ExperimentSettings",
-    datasets: list[str],
-    execution: "Execution",
-    overwrite: bool,
-    json: bool,
+    what: str, settings: "ExperimentSettings", datasets: list[str], execution: "Execution", overwrite: bool, json: bool
 ) -> None:
     from daes.paper import EXPERIMENTS, OutOfTimeError
     from daes.paper.data import name_in

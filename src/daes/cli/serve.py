@@ -61,7 +61,7 @@ def serve(
 
     from daes.report.live import docs_page, live_page, serving_view
     from daes.serving.app import create_app
-    from daes.serving.server import compile_beside, is_loopback, open_socket, run_server
+    from daes.serving.server import compile_in_background, is_loopback, open_socket, run_server
     from daes.serving.service import Limits, Service
 
     if not is_loopback(host) and key is None and not without_key:
@@ -80,7 +80,7 @@ def serve(
         ) as service,
     ):
         if compile:
-            compile_beside(service, run)
+            compile_in_background(service, run)
         app = create_app(
             service,
             api_key=key,

@@ -38,14 +38,14 @@ def _answer(description: str, **properties: Any) -> dict[str, Any]:
     return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
-def describe_rows(schema: Schema, most: int) -> dict[str, Any]:
+def describe_rows(schema: Schema, max_rows: int) -> dict[str, Any]:
     """The body of /predict."""
     columns: dict[str, Any] = dict.fromkeys(schema.numerical, _NUMBER) | dict.fromkeys(schema.categorical, _CATEGORY)
     unused = (schema.label, schema.time, schema.weight)
     columns |= {name: _UNUSED for name in unused if name is not None}
     row = {"type": "object", "properties": columns, "additionalProperties": False}
     identity = {**_ID, "type": ["string", "null"]}
-    body = _request({"rows": [example_row(schema)]}, ["rows"], rows=_list(row, maxItems=most), id=identity)
+    body = _request({"rows": [example_row(schema)]}, ["rows"], rows=_list(row, maxItems=max_rows), id=identity)
     body["content"] |= _ARROW_BODY
     return body
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from daes.storage.durable import clear_leftovers, sync_directory, target_of, write_text
+from daes.storage.durable import remove_temporary_files, sync_directory, target_of, write_text
 from daes.storage.lock import LockHeldError, WriterLock
 
 FORMAT = "daes.run"
@@ -89,7 +89,7 @@ class RunFolder:
             raise LockHeldError(f"{self.path} is in use: {error}") from None
         try:
             # With the lock held there is no other writer, so these were left by one that was killed.
-            clear_leftovers(self.path, _FILES.__contains__)
+            remove_temporary_files(self.path, _FILES.__contains__)
             self._finish_replacing()
             yield
         finally:

@@ -18,16 +18,8 @@ from typing import Any
 
 from torch import nn
 
-from daes.storage.durable import clear_leftovers, replacing, write_text
-from daes.storage.nested_state import (
-    ITEM_SIZE,
-    StateError,
-    empty_tensor,
-    fits,
-    load_json,
-    stored_tensor,
-    tensor_bytes,
-)
+from daes.storage.durable import remove_temporary_files, replacing, write_text
+from daes.storage.nested_state import ITEM_SIZE, StateError, empty_tensor, fits, load_json, stored_tensor, tensor_bytes
 from daes.storage.run_folder import parse_json
 from daes.storage.state_file import array_layout, read_bytes, safetensors_header
 from daes.stream.schema import Schema
@@ -79,7 +71,7 @@ def save_model(model: nn.Module, schema: Schema, config: Mapping[str, Any], fold
     for path in folder.iterdir():
         if _WAITING.fullmatch(path.name):
             path.unlink(missing_ok=True)
-    clear_leftovers(folder, lambda name: name == CONFIG or _WAITING.fullmatch(name))
+    remove_temporary_files(folder, lambda name: name == CONFIG or _WAITING.fullmatch(name))
 
 
 def sealed(stored: Mapping[str, Any]) -> dict[str, Any]:
