@@ -188,7 +188,19 @@ def test_the_label_map_of_training_holds_for_parquet(daes, tmp_path):
     pq.write_table(pyarrow.table({"click": ["yes", "no"] * 100, "price": np.arange(200.0)}), path)
     labels = ("--label", "click", "--label-map", "yes=1", "--label-map", "no=0")
     assert daes("train", path, "--out", run, *labels, "--no-report").exit_code == 0
-    assert daes("evaluate", run, path, "--json").json["metrics"]["auc"] > 0
+    texts = daes("evaluate", run, path, "--json").json["metrics"]
+    for plain in ([1, 0], [True, False]):
+        pq.write_table(pyarrow.table({"click": plain * 100, "price": np.arange(200.0)}), path)
+        assert daes("evaluate", run, path, "--json").json["metrics"] == texts
+
+
+def test_the_ending_of_a_file_tells_its_separator(daes, tmp_path):
+    data, tabs, run = tmp_path / "clicks.csv", tmp_path / "clicks.tsv", tmp_path / "run"
+    data.write_text("click;price\n" + "0;1\n1;2\n" * 50)
+    tabs.write_text(data.read_text().replace(";", "\t"))
+    assert daes("train", data, "--separator", ";", "--out", run, "--no-report").exit_code == 0
+    found = [daes("evaluate", run, path, "--json").json["metrics"] for path in (data, tabs)]
+    assert found[0] == found[1]
 
 
 def test_messages_call_standard_input_by_its_name(trained, tmp_path):

@@ -27,6 +27,7 @@ DATA_HELP = (
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP, show_default=False)]
 CSV_OPTIONS = ("separator", "decimal", "missing", "missing_categories", "header", "column_names", "quoting")
 """The options of `Dataset.open` that say what the text of CSV files means."""
+_PLAIN_LABELS = {"0": 0, "1": 1, "false": 0, "true": 1}
 _reading = partial(option_field, panel="Reading")
 _columns = partial(option_field, panel="Columns")
 
@@ -127,7 +128,12 @@ class Reading:
             kept -= {"header", "column_names"}
         if self.no_quotes is False:
             kept -= {"quoting"}
-        return {name: value for name, value in trained.items() if name in kept}
+        if {".tsv", ".tab", ".psv"}.intersection(Path(str(where)).suffixes):  # the name of the file tells it
+            kept -= {"separator"}
+        options = {name: value for name, value in trained.items() if name in kept}
+        if "label_map" in options:  # other labels of this model may need no map
+            options["label_map"] = _PLAIN_LABELS | options["label_map"]
+        return options
 
 
 def data_name(what: str) -> str:
