@@ -230,8 +230,11 @@ class CTRModel(nn.Module):
         context = arguments.pop("context", "smallest")
         count = arguments.get("num_context", 3)
         check_positive(num_context=count)
-        if context == "ranked":
-            context = ranked_context(schema, sample, count)
+        if context == "ranked" and schema.num_numerical and schema.num_categorical:
+            ranking = rank_context_fields(sample.numerical, sample.categorical, names=schema.categorical)
+            context = ranking.significant(count)
+        elif context == "ranked":
+            context = ()
         elif context == "smallest":
             context = smallest_cardinality(cardinalities, count)
         model = cls(schema, sizes=sizes, context=context, **arguments)
@@ -540,17 +543,6 @@ def _check_sizes(what: str, module: nn.Module, **expected: int) -> None:
     for name, size in expected.items():
         if getattr(module, name) != size:
             raise ValueError(f"{what} must have {name}={size}, got {name}={getattr(module, name)}")
-
-
-def ranked_context(schema: Schema, sample: Batch, count: int = 3) -> tuple[str, ...]:
-    """The categorical fields that most change the distribution of the numbers, by `rank_context_fields`."""
-    if not schema.num_numerical or not schema.num_categorical:
-        return ()
-    ranking = rank_context_fields(
-        dict(zip(schema.numerical, sample.numerical.T, strict=True)),
-        dict(zip(schema.categorical, sample.categorical.T, strict=True)),
-    )
-    return ranking.significant(count)
 
 
 @contextmanager

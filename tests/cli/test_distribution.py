@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 from daes.cli.app import build_app
 from daes.cli.column import generated_column, open_column, open_numbers
-from daes.cli.comparison_plot import write_plot
-from daes.cli.comparison_text import render, shown_levels
 from daes.cli.distribution import _summary_table
+from daes.cli.estimator_plot import write_plot
+from daes.cli.estimator_text import render, shown_levels
 from daes.distribution import ESTIMATORS
 from daes.distribution.estimator_report import LABELS, EstimatorReport, compare_estimators
 from daes.engines import summarize_table

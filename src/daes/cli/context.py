@@ -51,8 +51,9 @@ def context(
     schema = Schema(None, found.schema.numerical, found.schema.categorical)
     sample = found.with_schema(schema).sample(rows)
     ranking = rank_context_fields(
-        dict(zip(schema.numerical, sample.numerical.T, strict=True)),
-        dict(zip(schema.categorical, sample.categorical.T, strict=True)),
+        sample.numerical,
+        sample.categorical,
+        names=schema.categorical,
         alpha=alpha,
         space=space,  # type: ignore[arg-type]
         seed=seed,

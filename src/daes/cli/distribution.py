@@ -82,8 +82,8 @@ def distribution(
         _summarize(file, column, "ray" if ray else "spark", parts, size, levels, seed, json)
         return
     from daes.cli.column import generated_column, open_column
-    from daes.cli.comparison_plot import check_plot, write_plot
-    from daes.cli.comparison_text import headline, render
+    from daes.cli.estimator_plot import check_plot, write_plot
+    from daes.cli.estimator_text import headline, render
     from daes.cli.progress import row_progress
     from daes.distribution.estimator_report import PERCENTILES, NoValuesError, compare_estimators
 

@@ -44,7 +44,7 @@ def drift(
         daes drift clicks.parquet --numerical price,age --segments 1000 --plot drift.html
     """
     if plot is not None:
-        from daes.cli.comparison_plot import check_plot
+        from daes.cli.estimator_plot import check_plot
 
         check_plot(plot, ".html")
     found = columns.open(data, reading, needs_label=False)

@@ -210,7 +210,7 @@ def stored_tensor(tensor: Tensor, path: tuple[Any, ...] = ()) -> StoredArray:
 
 def empty_tensor(tag: str, shape: tuple[int, ...]) -> Tensor:
     """A tensor on the CPU for an array of this type in safetensors and of this shape."""
-    return torch.empty(shape, dtype=_TORCH[tag])
+    return torch.empty(shape, dtype=_TORCH[tag], device="cpu")
 
 
 def fits(tensor: Tensor, tag: str, shape: tuple[int, ...]) -> bool:

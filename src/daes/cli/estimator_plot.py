@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from daes.cli.comparison_text import THEME, costs
+from daes.cli.estimator_text import THEME, costs
 from daes.distribution.estimator_report import EstimatorReport
 from daes.extras import require
 from daes.report.content import Page, Section
