@@ -119,9 +119,8 @@ class RunFolder:
 
     def data_options(self) -> dict[str, Any]:
         """How the run has read its data: options of `Dataset.open`; empty if this is not the folder of a run."""
-        data = self.read("config").get("data") if self.is_run else None
-        options = data.get("options") if isinstance(data, dict) else None
-        return options if isinstance(options, dict) else {}
+        options: dict[str, Any] = self.read("config").get("data", {}).get("options", {}) if self.is_run else {}
+        return options
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """Write `config`, `metrics`, `history`, `monitor`, `progress` or `importance`."""
