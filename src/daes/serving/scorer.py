@@ -142,6 +142,8 @@ class Scorer:
 
     def _with_missing(self, batch: Batch) -> Batch:
         """The batch with missing values where it has values that meant a missing one in training."""
+        if not self._missing_numbers.size and not self._missing_hashes.size:
+            return batch
         numerical, categorical = batch.numerical, batch.categorical
         if self._missing_numbers.size:
             numerical = np.where(np.isin(numerical, self._missing_numbers), np.float32(np.nan), numerical)
