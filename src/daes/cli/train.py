@@ -13,6 +13,7 @@ import typer
 from daes.cli import console
 from daes.cli.console import err, errors, note, print_json, say
 from daes.cli.errors import INTERRUPTED
+from daes.cli.evaluate import metrics_table
 from daes.cli.groups import flag, grouped, restored, was_given
 from daes.cli.live import Live, joined_schema
 from daes.cli.options import ARGUMENTS, Json, Kind, number, one_of, option, option_field, registered_name, whole_number
@@ -329,7 +330,6 @@ class _Progress:
 
 
 def _print(run: "TrainedRun", json: bool) -> None:
-    from daes.cli.metrics_text import metrics_table
     from daes.report.summary import FEW_STEPS
     from daes.training.config import suggest_batch_size
 
