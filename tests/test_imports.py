@@ -54,8 +54,10 @@ USES = {
     "sklearn": ("stats", "import daes; daes.StreamingClassifier"),
     "sklearn, trees": ("stats", "import daes; daes.CTRModel.from_sample(schema, batch, embedding='td')"),
     "datasketches": ("sketches", "import daes; daes.ESTIMATORS['kll']()"),
-    "safetensors": ("save", "import daes; daes.CTRModel(schema, sizes=5).save_pretrained('model')"),
-    "safetensors, loading": ("save", "import daes; daes.CTRModel.from_pretrained('model')"),
+    "safetensors": (
+        "save",
+        "from daes.experiments.log import ResultLog; ResultLog(folder).add('key', {}, {'a': array})",
+    ),
     "filelock": ("save", "import daes; daes.CheckpointStore('checkpoints').save(1, {})"),
     "jinja2": ("plot", "from daes.report.rendering import environment; environment()"),
     "matplotlib": ("plot", "from daes.paper.figures import panels; panels(1, 1, 3)"),
@@ -68,7 +70,8 @@ USES = {
 def said():
     script = BLOCKED + textwrap.dedent(
         """
-        import json, sys
+        import json, sys, tempfile
+        from pathlib import Path
         import daes
         import daes.embedding, daes.backbone, daes.distribution, daes.model, daes.stream, daes.training.trainer
         import numpy as np
@@ -80,7 +83,10 @@ def said():
         )
         model = daes.CTRModel.from_sample(schema, batch)
         model.loss(batch).backward()
-        said = {"scores": model.predict_proba(batch).tolist()}
+        folder, array = Path(tempfile.mkdtemp()), np.zeros(2)
+        model.save_pretrained(folder)
+        said = {"scores": daes.CTRModel.from_pretrained(folder).predict_proba(batch).tolist()}
+        said["same"] = said["scores"] == model.predict_proba(batch).tolist()
         for name, (_, use) in json.loads(sys.argv[1]).items():
             try:
                 exec(use)
@@ -97,6 +103,7 @@ class TestWithoutExtras:
 
     def test_the_core_works(self, said):
         assert len(said["scores"]) == 9
+        assert said["same"]
 
     @pytest.mark.parametrize("use", USES)
     def test_a_use_names_the_extra_to_install(self, said, use):

@@ -13,6 +13,7 @@ from torch import nn
 from daes.backbone import BACKBONES, Backbone
 from daes.backbone.dcnv2 import DCNv2
 from daes.backbone.fnn import FNN
+from daes.distribution import rank_context_fields
 from daes.embedding import (
     DAES,
     METHODS,
@@ -23,7 +24,7 @@ from daes.embedding import (
     build_embedding,
 )
 from daes.embedding.modulation import pool_context
-from daes.model import DEFAULT_SIZE, CTRModel, ranked_context
+from daes.model import DEFAULT_SIZE, CTRModel
 from daes.storage.saved_model import sealed
 from daes.stream.batch import Batch, batch_from_table
 from daes.stream.schema import Schema
@@ -365,7 +366,8 @@ class TestContext:
         sample = Batch(numerical, categorical)
         model = CTRModel.from_sample(SCHEMA, sample, context="ranked", embedding="daes-gate")
         assert model.context[0] == "hour"
-        assert model.context == ranked_context(SCHEMA, sample)
+        ranking = rank_context_fields(numerical, categorical, names=SCHEMA.categorical)
+        assert model.context == ranking.significant(3)
         with pytest.raises(ValueError, match=r"context must name .*got ranked.*from_sample"):
             CTRModel(SCHEMA, context="ranked")
 

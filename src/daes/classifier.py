@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from math import ceil
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -45,6 +45,7 @@ WEIGHT_CHECKS = {
 _SCORED_AT_ONCE = 65_536
 
 
+@dataclass(eq=False, repr=False)
 class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Predicts clicks from the rows of a table: a `CTRModel` with scikit-learn's conventions.
 
@@ -102,56 +103,30 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     (2, 2)
     """
 
-    def __init__(
-        self,
-        method: "str | NumericalEmbedding" = "daes",
-        backbone: "str | Backbone" = "deepfm",
-        *,
-        numerical: Sequence[str] | None = None,
-        categorical: Sequence[str] | None = None,
-        time: str | None = None,
-        exclude: Sequence[str] = (),
-        dim: int | None = None,
-        evidence: "Evidence | Mapping[str, Any] | bool" = True,
-        epochs: int = 1,
-        patience: int | None = None,
-        validation_fraction: float = 0.1,
-        batch_size: int | None = None,
-        learning_rate: float | None = TrainConfig.learning_rate,
-        optimizer: str = TrainConfig.optimizer,
-        l2: float = 0.0,
-        context: str | Sequence[str] | None = "smallest",
-        method_options: Mapping[str, Any] | None = None,
-        backbone_options: Mapping[str, Any] | None = None,
-        categorical_options: Mapping[str, Any] | None = None,
-        amp: bool = False,
-        bad_batch: Literal["stop", "skip"] = "stop",
-        device: str = "auto",
-        random_state: int | np.random.RandomState | None = 0,
-    ) -> None:
-        self.method = method
-        self.backbone = backbone
-        self.numerical = numerical
-        self.categorical = categorical
-        self.time = time
-        self.exclude = exclude
-        self.dim = dim
-        self.evidence = evidence
-        self.epochs = epochs
-        self.patience = patience
-        self.validation_fraction = validation_fraction
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.optimizer = optimizer
-        self.l2 = l2
-        self.context = context
-        self.method_options = method_options
-        self.backbone_options = backbone_options
-        self.categorical_options = categorical_options
-        self.amp = amp
-        self.bad_batch = bad_batch
-        self.device = device
-        self.random_state = random_state
+    method: "str | NumericalEmbedding" = "daes"
+    backbone: "str | Backbone" = "deepfm"
+    _: KW_ONLY
+    numerical: Sequence[str] | None = None
+    categorical: Sequence[str] | None = None
+    time: str | None = None
+    exclude: Sequence[str] = ()
+    dim: int | None = None
+    evidence: "Evidence | Mapping[str, Any] | bool" = True
+    epochs: int = 1
+    patience: int | None = None
+    validation_fraction: float = 0.1
+    batch_size: int | None = None
+    learning_rate: float | None = TrainConfig.learning_rate
+    optimizer: str = TrainConfig.optimizer
+    l2: float = 0.0
+    context: str | Sequence[str] | None = "smallest"
+    method_options: Mapping[str, Any] | None = None
+    backbone_options: Mapping[str, Any] | None = None
+    categorical_options: Mapping[str, Any] | None = None
+    amp: bool = False
+    bad_batch: Literal["stop", "skip"] = "stop"
+    device: str = "auto"
+    random_state: int | np.random.RandomState | None = 0
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Train from scratch on rows X with labels y; if this fails, the estimator is not fitted."""

@@ -138,11 +138,9 @@ def nbytes(size: Any) -> str:
     >>> nbytes(999_900), nbytes(5e12)
     ('1 MB', '5 TB')
     """
-    rounded = float(f"{size:.3g}")
-    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if rounded >= scale:
-            return f"{rounded / scale:.3g} {unit}"
-    return f"{size} B"
+    text = compact(size)
+    number = text.rstrip("".join(_UNITS))
+    return f"{number} {text.removeprefix(number)}B"
 
 
 def duration(seconds: Any) -> str:

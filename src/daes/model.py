@@ -35,7 +35,7 @@ from daes.export import export_onnx, export_torch
 from daes.memory import out_of_memory
 from daes.native.evidence import Found
 from daes.registry import Configurable, Registry
-from daes.storage.saved_model import CONFIG, load_model, load_weights, refuse_other_schema, save_model
+from daes.storage.saved_model import CONFIG, load_weights, open_model, refuse_other_schema, save_model
 from daes.stream.batch import Batch
 from daes.stream.schema import Schema
 
@@ -230,8 +230,11 @@ class CTRModel(nn.Module):
         context = arguments.pop("context", "smallest")
         count = arguments.get("num_context", 3)
         check_positive(num_context=count)
-        if context == "ranked":
-            context = ranked_context(schema, sample, count)
+        if context == "ranked" and schema.num_numerical and schema.num_categorical:
+            ranking = rank_context_fields(sample.numerical, sample.categorical, names=schema.categorical)
+            context = ranking.significant(count)
+        elif context == "ranked":
+            context = ()
         elif context == "smallest":
             context = smallest_cardinality(cardinalities, count)
         model = cls(schema, sizes=sizes, context=context, **arguments)
@@ -370,20 +373,21 @@ class CTRModel(nn.Module):
     @classmethod
     def from_pretrained(cls, folder: str | Path, *, schema: Schema | None = None) -> Self:
         """Read a model that `save_pretrained` wrote. A `schema` that differs from the saved one is an error."""
-        saved, config, state = load_model(Path(folder))
-        if schema is not None:
-            refuse_other_schema(schema, saved)
-        options = config.get("embedding_options")
-        if config.get("embedding") in METHODS and isinstance(options, dict):
-            config = {**config, "embedding_options": METHODS[config["embedding"]].spelled_out(options)}
-        try:
-            model = cls(saved, **config)
-        except (TypeError, ValueError, RuntimeError, MemoryError, KeyError, AttributeError) as error:
-            reason = out_of_memory(error) or error
-            raise ValueError(f"{Path(folder) / CONFIG} does not describe a model: {reason}") from error
-        if lacking := sorted(model.config.keys() - config.keys()):
-            raise ValueError(f"{Path(folder) / CONFIG} does not describe a whole model: it lacks {', '.join(lacking)}")
-        load_weights(model, state, Path(folder))
+        folder = Path(folder)
+        with open_model(folder) as (saved, config, weights):
+            if schema is not None:
+                refuse_other_schema(schema, saved)
+            options = config.get("embedding_options")
+            if config.get("embedding") in METHODS and isinstance(options, dict):
+                config = {**config, "embedding_options": METHODS[config["embedding"]].spelled_out(options)}
+            try:
+                model = cls(saved, **config)
+            except (TypeError, ValueError, RuntimeError, MemoryError, KeyError, AttributeError) as error:
+                reason = out_of_memory(error) or error
+                raise ValueError(f"{folder / CONFIG} does not describe a model: {reason}") from error
+            if lacking := sorted(model.config.keys() - config.keys()):
+                raise ValueError(f"{folder / CONFIG} does not describe a whole model: it lacks {', '.join(lacking)}")
+            load_weights(model, weights, folder)
         return model.eval()
 
     def to_onnx(self, path: str | Path) -> None:
@@ -394,11 +398,11 @@ class CTRModel(nn.Module):
         """Write the model as a program of `torch.export`, for use without this package: see `daes.export`."""
         self._export(export_torch, path)
 
-    def _export(self, write: Callable[..., None], path: str | Path) -> None:
+    def _export(self, write: Callable[[Any, Path], None], path: str | Path) -> None:
         if self.needs_fit:
             raise NotFittedError("the method is offline: call fit_embedding with representative rows before an export")
         with self.scoring(), self.evidence.tabled():
-            write(self, self.schema, Path(path), device=self.device)
+            write(self, Path(path))
 
     @torch.no_grad()
     def predict_proba(self, batch: Batch) -> NDArray[np.float64]:
@@ -539,17 +543,6 @@ def _check_sizes(what: str, module: nn.Module, **expected: int) -> None:
     for name, size in expected.items():
         if getattr(module, name) != size:
             raise ValueError(f"{what} must have {name}={size}, got {name}={getattr(module, name)}")
-
-
-def ranked_context(schema: Schema, sample: Batch, count: int = 3) -> tuple[str, ...]:
-    """The categorical fields that most change the distribution of the numbers, by `rank_context_fields`."""
-    if not schema.num_numerical or not schema.num_categorical:
-        return ()
-    ranking = rank_context_fields(
-        dict(zip(schema.numerical, sample.numerical.T, strict=True)),
-        dict(zip(schema.categorical, sample.categorical.T, strict=True)),
-    )
-    return ranking.significant(count)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
 from importlib import import_module
@@ -155,7 +155,7 @@ E = TypeVar("E", bound=Entry[Any])
 C = TypeVar("C", bound=type[Configurable])
 
 
-class Registry(Mapping[str, E]):
+class Registry(dict[str, E]):
     """Name → entry, in the order of tables.
 
     Args:
@@ -164,9 +164,9 @@ class Registry(Mapping[str, E]):
     """
 
     def __init__(self, kind: str, entry: type[E]) -> None:
+        super().__init__()
         self.kind = kind
         self._entry = entry
-        self._entries: dict[str, E] = {}
 
     def register(self, name: str, **fields: Any) -> Callable[[C], C]:
         """Decorate a class to register it under a name; a class may have several names.
@@ -183,18 +183,20 @@ class Registry(Mapping[str, E]):
         return register
 
     def _add(self, entry: E) -> None:
-        known = self._entries.get(entry.name)
+        known = self.get(entry.name)
         # A class may be defined again, as in a notebook.
         if known is not None and full_name(known.cls) != full_name(entry.cls):
             raise ValueError(f"{self.kind} {entry.name!r} is already registered, for {full_name(known.cls)}")
         entry.check_options(entry.preset)
-        entries = {**self._entries, entry.name: entry}
-        self._entries = dict(sorted(entries.items(), key=lambda item: item[1].place))
+        self[entry.name] = entry
+        ordered = sorted(self.values(), key=lambda entry: entry.place)
+        self.clear()
+        self.update((entry.name, entry) for entry in ordered)
 
     def find(self, name: str) -> E:
         """The entry of a name; a ValueError for an unknown one lists the names and suggests the closest."""
         check_choice(self.kind, name, self)
-        return self._entries[name]
+        return self[name]
 
     def describe(self, obj: Configurable) -> tuple[str, dict[str, Any]]:
         """Name and options with which an object can be built again; the full name of an unregistered class."""
@@ -208,18 +210,6 @@ class Registry(Mapping[str, E]):
         """The entry of an object's class; if there are several, the one whose preset agrees with the object."""
         entries = [entry for entry in self.values() if entry.cls is type(obj)]
         return max(entries, key=lambda entry: _agreement(entry, obj), default=None)
-
-    def __getitem__(self, name: str) -> E:
-        return self._entries[name]
-
-    def __delitem__(self, name: str) -> None:
-        del self._entries[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries)
 
 
 def import_modules(package: str, path: Iterable[str]) -> None:

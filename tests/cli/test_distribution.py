@@ -14,10 +14,10 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from daes.cli.app import build_app
-from daes.cli.column import GeneratedColumn, open_column, open_numbers
-from daes.cli.comparison_plot import write_plot
-from daes.cli.comparison_text import render, shown_levels
+from daes.cli.column import generated_column, open_column, open_numbers
 from daes.cli.distribution import _summary_table
+from daes.cli.estimator_plot import write_plot
+from daes.cli.estimator_text import render, shown_levels
 from daes.distribution import ESTIMATORS
 from daes.distribution.estimator_report import LABELS, EstimatorReport, compare_estimators
 from daes.engines import summarize_table
@@ -114,9 +114,9 @@ def test_without_a_file_a_stream_is_made_up_and_said_so():
 
 
 def test_the_made_up_stream_is_what_it_says():
-    batches = list(GeneratedColumn(num_rows=200_000).batches(8192))
+    batches = list(generated_column(num_rows=200_000).batches(8192))
     values = np.concatenate(batches)
-    np.testing.assert_array_equal(values, np.concatenate(list(GeneratedColumn(num_rows=200_000).batches(7))))
+    np.testing.assert_array_equal(values, np.concatenate(list(generated_column(num_rows=200_000).batches(7))))
     assert np.isnan(values).mean() == pytest.approx(0.05, abs=0.003)
     known = values[~np.isnan(values)]
     assert (known == 0).mean() == pytest.approx(0.30, abs=0.005)
@@ -154,7 +154,7 @@ def test_values_of_1e308_stop_nothing(tmp_path):
 
 def test_how_many_rows_to_expect(folder, tmp_path):
     assert open_column(str(folder / "clicks.parquet"), "price").expected_rows() == ROWS
-    assert GeneratedColumn(num_rows=5).expected_rows() == 5
+    assert generated_column(num_rows=5).expected_rows() == 5
     rows = 1_500_000
     (tmp_path / "x.csv").write_text("x\n" + "1.2345678\n" * rows)
     column = open_column(str(tmp_path / "x.csv"), "x")

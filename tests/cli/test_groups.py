@@ -1,19 +1,19 @@
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 from typer.testing import CliRunner
 
 from daes.cli.groups import grouped, restored, was_given
-from daes.cli.options import names
+from daes.cli.options import names, option_field
 from daes.cli.settings import ModelOptions, widths
 from daes.cli.toml_file import Config
 
 
 @dataclass(frozen=True)
 class Size:
-    width: Annotated[int, typer.Option("--width", help="How wide.")] = 3
-    tags: Annotated[list[str], typer.Option("--tag")] = field(default_factory=list)
+    width: int = option_field("How wide.", default=3)
+    tags: list[str] = option_field("What it is called.", "--tag", default=[])
 
 
 seen = []

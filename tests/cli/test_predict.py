@@ -1,5 +1,6 @@
 import errno
 import io
+import json
 import os
 import subprocess
 import sys
@@ -149,3 +150,71 @@ def test_what_was_missing_in_training_is_missing_in_scoring(daes, tmp_path):
     assert told[0] == told[1]
     following = [("train", data, "--from", run, "--json", "--out", tmp_path / name) for name in ("1", "2")]
     assert daes(*following[0]).json["metrics"] == daes(*following[1], *said).json["metrics"]
+
+
+def test_csv_files_are_read_as_in_training(daes, refused, tmp_path):
+    rows = [f"{'yes' if n % 2 else 'no'};{n % 7},5;{'Bern' if n % 5 else chr(34) + 'Basel'}\n" for n in range(300)]
+    data, named = tmp_path / "clicks.csv", tmp_path / "named.csv"
+    data.write_text("".join(rows))
+    named.write_text("click;price;city\n" + "".join(rows))
+    labels = ("--label-map", "yes=1", "--label-map", "no=0")
+    said = ("--separator", ";", "--decimal", ",", "--no-quotes", "--names", "click,price,city", *labels)
+    run = tmp_path / "run"
+    assert daes("train", data, "--out", run, *said, "--label", "click", "--no-report").exit_code == 0
+
+    def scores(path, *options):
+        out = tmp_path / "scores.csv"
+        assert daes("predict", run, path, "--out", out, *options).exit_code == 0
+        return out.read_text()
+
+    assert scores(data) == scores(data, *said) == scores(named, "--header")
+    told = [daes("evaluate", run, data, "--json", *options).json["metrics"] for options in ((), said)]
+    assert told[0] == told[1]
+    following = [("train", data, "--from", run, "--json", "--out", tmp_path / name) for name in ("1", "2")]
+    assert daes(*following[0]).json["metrics"] == daes(*following[1], *said).json["metrics"]
+    assert "3 fields are expected" in refused(
+        "predict", run, data, "--out", tmp_path / "scores.csv", "--separator", "|"
+    )
+    assert "'1' or '0'" in refused("evaluate", run, data, "--label-map", "1=1", "--label-map", "0=0")
+    comma = tmp_path / "comma.csv"
+    comma.write_text(data.read_text().replace(",5", ".5").replace('"Basel', '"Basel"'))
+    other = scores(comma, "--decimal", ".", "--quotes")
+    assert other == scores(comma, "--decimal", ".", "--quotes", "--no-header")
+    assert other != scores(comma, "--decimal", ".")
+
+
+def test_the_label_map_of_training_holds_for_parquet(daes, tmp_path):
+    path, run = tmp_path / "clicks.parquet", tmp_path / "run"
+    pq.write_table(pyarrow.table({"click": ["yes", "no"] * 100, "price": np.arange(200.0)}), path)
+    labels = ("--label", "click", "--label-map", "yes=1", "--label-map", "no=0")
+    assert daes("train", path, "--out", run, *labels, "--no-report").exit_code == 0
+    texts = daes("evaluate", run, path, "--json").json["metrics"]
+    for plain in ([1, 0], [True, False]):
+        pq.write_table(pyarrow.table({"click": plain * 100, "price": np.arange(200.0)}), path)
+        assert daes("evaluate", run, path, "--json").json["metrics"] == texts
+
+
+def test_the_ending_of_a_file_tells_its_separator(daes, tmp_path):
+    data, tabs, run = tmp_path / "clicks.csv", tmp_path / "clicks.tsv", tmp_path / "run"
+    data.write_text("click;price\n" + "0;1\n1;2\n" * 50)
+    tabs.write_text(data.read_text().replace(";", "\t"))
+    assert daes("train", data, "--separator", ";", "--out", run, "--no-report").exit_code == 0
+    found = [daes("evaluate", run, path, "--json").json["metrics"] for path in (data, tabs)]
+    assert found[0] == found[1]
+
+
+def test_messages_call_standard_input_by_its_name(trained, tmp_path):
+    def run(command, data):
+        done = subprocess.run([sys.executable, "-m", "daes", *command], input=data, capture_output=True, check=False)
+        return done.returncode, done.stderr.decode()
+
+    out = str(tmp_path / "scores.csv")
+    rows = b"price,age,city,device\n1,2,a,b\nx,2,a,b\n"
+    code, said = run(["predict", str(trained), "-", "--out", out], rows)
+    assert (code, said.startswith("daes: row 2 of standard input: ")) == (2, True), said
+    code, said = run(["evaluate", str(trained), "-"], b"")
+    assert (code, said) == (2, "daes: standard input is empty\n")
+    folder = tmp_path / "run"
+    assert run(["train", "-", "--out", str(folder), "--no-report"], b"click,price\n" + b"0,1\n1,2\n" * 40)[0] == 0
+    data = json.loads((folder / "config.json").read_text())["data"]
+    assert (data["what"], data["name"]) == ("standard input", "standard input")

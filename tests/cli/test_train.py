@@ -184,6 +184,20 @@ def test_a_toml_file_gives_options_and_flags_win(daes, refused, clicks, tmp_path
     assert "missing.toml" in refused("train", clicks, "--config", tmp_path / "missing.toml", "--out", tmp_path / "new")
 
 
+def test_a_file_names_options_as_the_command_line_does(daes, tmp_path):
+    data, config = tmp_path / "clicks.csv", tmp_path / "run.toml"
+    data.write_text("0,1.5\n1,2.5\n" * 40)
+    for name in ("names", "column-names"):
+        config.write_text(f'{name} = ["click", "price"]\nreport = false\nlr = 0.01\n')
+        result = daes("train", data, "--config", config, "--out", tmp_path / name)
+        assert result.exit_code == 0, result.output
+        stored = json.loads((tmp_path / name / "config.json").read_text())
+        assert (stored["schema"]["numerical"], stored["training"]["learning_rate"]) == (["price"], 0.01)
+    config.write_text(f'from = "{tmp_path / "names"}"\n')
+    assert daes("train", data, "--config", config, "--out", tmp_path / "next").exit_code == 0
+    assert json.loads((tmp_path / "next" / "config.json").read_text())["parent"]["run"] == str(tmp_path / "names")
+
+
 @pytest.fixture
 def csv(tmp_path):
     def write(text, name="clicks.csv"):

@@ -55,7 +55,7 @@ def test_a_batch_has_a_limit_and_a_larger_request_is_one_of_its_own(model):
     async def ask(batching):
         await asyncio.gather(*(batching.score(rows(count)) for count in (3, 3, 3, 30, 3)))
 
-    with batcher(model, wait=0.2, most_rows=8) as batching:
+    with batcher(model, wait=0.2, max_rows=8) as batching:
         asyncio.run(ask(batching))
     assert sum(model.sizes) == 42
     assert max(model.sizes) == 30
@@ -81,7 +81,7 @@ def test_more_rows_than_may_wait(model):
             await batching.score(rows(2))
         return await first
 
-    with batcher(model, wait=0.5, most_waiting=5) as batching:
+    with batcher(model, wait=0.5, max_waiting=5) as batching:
         assert len(asyncio.run(ask(batching)).scores) == 4
 
 

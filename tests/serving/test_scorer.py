@@ -63,6 +63,23 @@ def test_columns_of_training_are_accepted_and_others_are_named(scorer):
         scorer.score_rows([row, [1.0]])
 
 
+def test_what_was_missing_in_training_is_missing(trained, scorer):
+    told = {"missing": ["", "NA", "-999", "unknown"], "missing_categories": ["", "-999", "unknown"]}
+    aware = Scorer(CTRModel.from_pretrained(trained / "model"), **told)
+    nothing, known = scorer.score_rows([{}]), {"price": 2.5, "city": "city 3", "device": "NA"}
+    missing = [
+        {"price": -999, "age": -999.0, "city": -999, "device": "unknown"},
+        {"price": "unknown", "age": "-999", "city": "-999.0", "device": ""},
+        {"price": "NA", "age": None},
+    ]
+    assert (aware.score_rows(missing) == nothing).all()
+    assert scorer.score_rows(missing[:1]) != nothing
+    assert aware.score_rows([known]) == scorer.score_rows([known])
+    assert aware.score_table(pa.table({"price": [-999], "age": [-999.0], "city": ["unknown"]})) == nothing
+    with pytest.raises(RowError, match="row 0, 'price': must be a number, got 'none'"):
+        aware.score_rows([{"price": "none"}])
+
+
 @pytest.mark.parametrize("schema", [Schema("click", ("price",), ()), Schema("click", (), ("city",))])
 def test_schemas_of_one_kind(schema):
     scorer = Scorer(CTRModel(schema, backbone="fnn", dim=4, sizes=5, context=None))

@@ -1,5 +1,6 @@
 """Which model of a folder is the newest, and what is read where one is damaged."""
 
+import json
 import os
 import shutil
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from daes.model import CTRModel
+from daes.serving.live_model import LiveModel
 from daes.serving.versions import ModelFolder
 from daes.storage.checkpoint import CheckpointError, CheckpointStore, CheckpointWarning
 
@@ -37,6 +39,20 @@ def test_a_finished_run(run):
     loaded = folder.load(version)
     assert loaded.rows == 2000
     assert same(loaded.model, CTRModel.from_pretrained(run / "model"))
+
+
+def test_a_run_says_what_was_missing(run):
+    assert ModelFolder(run).load_newest().missing == {}
+    config = json.loads((run / "config.json").read_text())
+    config["data"]["options"] = {"missing": ["", "-999"], "missing_categories": [""], "separator": ";"}
+    (run / "config.json").write_text(json.dumps(config))
+    expected = {"missing": ["", "-999"], "missing_categories": [""]}
+    assert ModelFolder(run).load_newest().missing == expected
+    live = LiveModel(run)
+    assert live.refresh()
+    assert live.current.scorer.score_rows([{"price": -999}]) == live.current.scorer.score_rows([{}])
+    shutil.rmtree(run / "model")
+    assert ModelFolder(run).load_newest().missing == expected
 
 
 def test_a_run_that_trains_has_checkpoints_alone(run):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from daes.storage.durable import clear_leftovers, replacing, sync_directory, write_bytes, write_text
+from daes.storage.durable import remove_temporary_files, replacing, sync_directory, write_bytes, write_text
 
 
 def names(folder):
@@ -236,11 +236,11 @@ class TestLeftovers:
             ".file.xyz.tmp",
         ):
             (tmp_path / name).write_text("")
-        clear_leftovers(tmp_path, lambda name: name == "file")
+        remove_temporary_files(tmp_path, lambda name: name == "file")
         assert names(tmp_path) == sorted(["file", ".other.0123abcd.tmp", ".file.tmp", ".file.xyz.tmp"])
 
     def test_no_folder_has_none(self, tmp_path):
-        clear_leftovers(tmp_path / "nosuch", lambda _: True)
+        remove_temporary_files(tmp_path / "nosuch", lambda _: True)
 
 
 KILLED = """
@@ -272,7 +272,7 @@ def test_a_kill_leaves_the_old_content(old, when):
     # What the killed one leaves is found and removed, and in nobody's way until then.
     assert len(names(old.parent)) == 2
     write_bytes(old, b"newer")
-    clear_leftovers(old.parent, lambda name: name == "file")
+    remove_temporary_files(old.parent, lambda name: name == "file")
     assert names(old.parent) == ["file"]
     assert old.read_bytes() == b"newer"
 

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save
 
 from daes.model import CTRModel
-from daes.storage.saved_model import CONFIG, VERSION, WEIGHTS, sealed
+from daes.storage.saved_model import CONFIG, VERSION, WEIGHTS, load_weights, open_model, sealed
 from daes.stream.batch import Batch
 from daes.stream.schema import Schema
 
@@ -87,6 +87,16 @@ class TestFolder:
         CTRModel.from_pretrained(saved).save_pretrained(again)
         for name in (CONFIG, WEIGHTS):
             assert (again / name).read_bytes() == (saved / name).read_bytes()
+
+    def test_loading_needs_no_second_copy(self, saved, monkeypatch):
+        model = make_model(1)
+        table, others = model.categorical.weight.data_ptr(), []
+        monkeypatch.setattr("daes.storage.saved_model.empty_tensor", lambda *what: others.append(what))
+        with open_model(saved) as (_, _, weights):
+            load_weights(model, weights, saved)
+        assert model.categorical.weight.data_ptr() == table
+        assert others == []
+        assert scores(model) == scores(make_model())
 
     def test_folders_are_made(self, tmp_path):
         make_model().save_pretrained(str(tmp_path / "a" / "b"))
@@ -236,19 +246,19 @@ class TestInterrupted:
         new, newest = make_model(1), make_model(2)
         if stopped is not None:  # before the last rename, which is then what happens between the looks
             self.save(new, saved, stopped)
-        original, calls = Path.read_bytes, []
+        original, calls = Path.open, []
 
-        def read(path):
-            calls.append(path)
-            if len(calls) == reads + 1:
+        def open_file(path, mode="r", *arguments):
+            calls.extend([path] if mode == "rb" else [])
+            if mode == "rb" and len(calls) == reads + 1:
                 if stopped is None:
                     newest.save_pretrained(saved)
                 else:
                     (waiting,) = saved.glob(f"{WEIGHTS}.*")
                     waiting.replace(saved / WEIGHTS)
-            return original(path)
+            return original(path, mode, *arguments)
 
-        monkeypatch.setattr(Path, "read_bytes", read)
+        monkeypatch.setattr(Path, "open", open_file)
         allowed = (make_model(), newest) if stopped is None else (new,)
         assert scores(CTRModel.from_pretrained(saved)) in [scores(model) for model in allowed]
 

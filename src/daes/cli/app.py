@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.text import Text
@@ -140,13 +140,13 @@ def build_app() -> typer.Typer:
 
 def _program(
     context: typer.Context,
-    version: Annotated[bool, option("Print the version and exit.", "--version", is_eager=True)] = False,
-    debug: Annotated[
-        bool, option("Show the traceback of an error; anywhere on the command line. Or set DAES_DEBUG=1.", "--debug")
-    ] = False,
-    quiet: Annotated[
-        bool, option("No progress and no notes, only results and errors; anywhere on the command line.", "--quiet")
-    ] = False,
+    version: bool = option("Print the version and exit.", "--version", is_eager=True, default=False),
+    debug: bool = option(
+        "Show the traceback of an error; anywhere on the command line. Or set DAES_DEBUG=1.", "--debug", default=False
+    ),
+    quiet: bool = option(
+        "No progress and no notes, only results and errors; anywhere on the command line.", "--quiet", default=False
+    ),
 ) -> None:
     """Click-through-rate models that learn from a stream and know the distribution of its numerical features.
 

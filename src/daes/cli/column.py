@@ -16,27 +16,16 @@ from daes.stream.dataset import Dataset
 from daes.stream.files import COMPRESSIONS
 from daes.stream.schema import Schema, column_kind
 
-Floats = NDArray[np.float64]
 _LISTED = 20
 
 
 @dataclass
-class FileColumn:
-    """A column of a Parquet or CSV file, or of any other source that `daes.stream` opens."""
+class NumberColumn:
+    """A column of numbers of anything that `daes.stream` opens, and how messages call it."""
 
     data: Dataset
     name: str
-    where: str
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What was done to the data before they were read."""
-        return self.data.notes
-
-    @property
-    def description(self) -> str:
-        """The column, as the user named it."""
-        return f"column {self.name!r} of {self.where}"
+    description: str
 
     def expected_rows(self) -> int | None:
         """The number of rows, estimated from those read so far for a plain CSV file; None where unknown."""
@@ -52,57 +41,40 @@ class FileColumn:
         except OSError:  # not a local file
             return None
 
-    def batches(self, batch_size: int) -> Iterator[Floats]:
+    def batches(self, batch_size: int) -> Iterator[NDArray[np.float64]]:
         """The values as float64, NaN where missing; one pass."""
         for table in self.data.iter_tables([self.name], batch_size):
             yield numbers_from_table(table, [self.name])[:, 0]
 
 
-@dataclass
-class GeneratedColumn:
+def generated_column(num_rows: int = 2_000_000, seed: int = 0) -> NumberColumn:
     """A generated stream with the problems of real ones: skewed, drifting, many zeros, missing values.
 
     Value t of n is missing with probability 5 %, else zero with probability 30 %, else lognormal: exp(2t/n + N(0, 1)).
-    The values do not depend on the batch size.
     """
-
-    num_rows: int = 2_000_000
-    seed: int = 0
-    notes: tuple[str, ...] = ()
-
-    @property
-    def description(self) -> str:
-        return (
-            "a generated stream (no FILE was given): lognormal, its median growing from 1 to 7.4, "
-            "30 % zeros, 5 % missing"
-        )
-
-    def expected_rows(self) -> int | None:
-        return self.num_rows
-
-    def batches(self, batch_size: int) -> Iterator[Floats]:
-        """The values, NaN where missing."""
-        # Not the random numbers that the reservoirs draw with the same seed.
-        rng = np.random.default_rng((self.num_rows, self.seed))
-        values = np.exp(2 * np.arange(self.num_rows) / self.num_rows + rng.standard_normal(self.num_rows))
-        values[rng.random(self.num_rows) < 0.30] = 0.0
-        values[rng.random(self.num_rows) < 0.05] = np.nan
-        for start in range(0, self.num_rows, batch_size):
-            yield values[start : start + batch_size]
+    # Not the random numbers that the reservoirs draw with the same seed.
+    rng = np.random.default_rng((num_rows, seed))
+    values = np.exp(2 * np.arange(num_rows) / num_rows + rng.standard_normal(num_rows))
+    values[rng.random(num_rows) < 0.30] = 0.0
+    values[rng.random(num_rows) < 0.05] = np.nan
+    description = (
+        "a generated stream (no FILE was given): lognormal, its median growing from 1 to 7.4, 30 % zeros, 5 % missing"
+    )
+    return NumberColumn(_numbers_of(pa.table({"value": values}), "value"), "value", description)
 
 
-def open_column(where: str, name: str | None) -> FileColumn:
+def open_column(where: str, name: str | None) -> NumberColumn:
     """Find the column; an error lists the columns of numbers."""
-    # The schema makes a CSV source read the column as numbers, whatever its first rows look like. To find the only
-    # column of numbers, where none is named, any schema will do.
-    data = Dataset.open(where, schema=Schema(None, (name or "?",), ()))
+    data = _numbers_of(where, name or "?")
     columns = data.arrow_schema
-    choice = _columns_of_numbers(columns)
+    numbers = _columns_of_numbers(columns)
+    more = f", … ({len(numbers)} in all)" if len(numbers) > _LISTED else ""
+    listed = f"its columns of numbers are: {', '.join(numbers[:_LISTED])}{more}"
+    choice = listed if numbers else "it has no column of numbers"
     if name is None:
-        names = _names_of_numbers(columns)
-        if len(names) != 1:
+        if len(numbers) != 1:
             raise ValueError(f"--column must name one column of {where}: {choice}")
-        name = names[0]
+        (name,) = numbers
         data = data.with_schema(Schema(None, (name,), ()))
     if name not in columns.names:
         raise ValueError(
@@ -110,25 +82,42 @@ def open_column(where: str, name: str | None) -> FileColumn:
         )
     if columns.names.count(name) > 1:
         raise ValueError(f"column names must be unique; {name!r} occurs twice")
-    found = columns.field(name).type
-    if not is_numeric(found):
+    if name not in numbers:
         # One bad row makes a CSV column of numbers look like text: it is the wrong column only if it starts with text.
         text = _first_text(data, name) if isinstance(data.source, CsvSource) else None
         if text is None or not _is_number(text):
-            holds = f"is of type {found}" if text is None else f"starts with {text!r}"
+            holds = f"is of type {columns.field(name).type}" if text is None else f"starts with {text!r}"
             raise ValueError(f"--column must hold numbers; {name!r} of {where} {holds}; {choice}")
-    return FileColumn(data, name, where)
+    return NumberColumn(data, name, f"column {name!r} of {where}")
 
 
 def open_numbers(where: str, name: str | None) -> Dataset:
     """A dataset of all columns of numbers, or of the one that is named."""
     if name is not None:
         return open_column(where, name).data
-    data = Dataset.open(where, schema=Schema(None, ("?",), ()))
-    names = _names_of_numbers(data.arrow_schema)
+    data = _numbers_of(where, "?")
+    names = _columns_of_numbers(data.arrow_schema)
     if not names:
         raise ValueError(f"{where} must have a column of numbers; its columns are {', '.join(data.arrow_schema.names)}")
     return data.with_schema(Schema(None, tuple(names), ()))
+
+
+def _numbers_of(what: Any, name: str) -> Dataset:
+    """A dataset of one column, which a CSV source then reads as numbers, whatever its first rows look like.
+
+    Any name will do to find out what columns there are.
+    """
+    return Dataset.open(what, schema=Schema(None, (name,), ()))
+
+
+def _columns_of_numbers(columns: Any) -> list[str]:
+    """The names of the columns of an Arrow schema that can be read as numbers."""
+
+    def is_numeric(kind: Any) -> bool:
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        return pa.types.is_boolean(kind) or column_kind(kind) in ("numerical", "null")
+
+    return [column.name for column in columns if is_numeric(column.type)]
 
 
 def _first_text(data: Dataset, name: str) -> str | None:
@@ -144,22 +133,3 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def is_numeric(arrow_type: Any) -> bool:
-    """Whether a column of this type can be read as numbers."""
-    if pa.types.is_dictionary(arrow_type):
-        arrow_type = arrow_type.value_type
-    return pa.types.is_boolean(arrow_type) or column_kind(arrow_type) in ("numerical", "null")
-
-
-def _names_of_numbers(columns: Any) -> list[str]:
-    return [column.name for column in columns if is_numeric(column.type)]
-
-
-def _columns_of_numbers(columns: Any) -> str:
-    names = _names_of_numbers(columns)
-    if not names:
-        return "it has no column of numbers"
-    more = f", … ({len(names)} in all)" if len(names) > _LISTED else ""
-    return f"its columns of numbers are: {', '.join(names[:_LISTED])}{more}"

@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -35,42 +35,35 @@ def parse_seeds(given: str | list[str]) -> tuple[int, ...]:
 @grouped
 def compare(
     data: DataArgument,
-    methods: Annotated[
-        Names, option("Methods to compare: some of {method}; {rival}.", of=registered_list("method", "rival"))
-    ] = _METHODS,
-    backbones: Annotated[
-        Names, option("Backbones to train on: some of {backbone}.", of=registered_list("backbone"))
-    ] = _BACKBONES,
-    seeds: Annotated[
-        Any, option("The number of seeds, or a list of them: 5, or 1,2,3.", of=Kind(parse_seeds, "N"))
-    ] = "5",
-    jobs: Annotated[
-        int | None, option("Number of processes.", "--jobs", "-j", of=whole_number(1), show_default="1")
-    ] = None,
-    ray: Annotated[
-        bool, option("Run trials as tasks of a Ray cluster: --jobs at a time, by default as many as fit.", "--ray")
-    ] = False,
-    refit: Annotated[
-        bool, option("Fit offline methods again on the past after 1/16, 1/8, 1/4 and 1/2 of the stream.")
-    ] = True,
-    authors_inputs: Annotated[
-        bool,
-        option(
-            "Scale numbers as each method's authors do (fe, plr: normal score; dlrm, autodis: logarithm; deer: "
-            "rank), or by its preset.",
-            "--authors-inputs/--preset-inputs",
-        ),
-    ] = True,
-    out: Annotated[
-        Path | None,
-        _run(
-            "A folder for results, table and report. Results that it already holds are not computed again.",
-            "--out",
-            "-o",
-            metavar="OUT",
-        ),
-    ] = None,
-    report: Annotated[bool, _run("Write report.html.")] = True,
+    methods: Names = option(
+        "Methods to compare: some of {method}; {rival}.", of=registered_list("method", "rival"), default=_METHODS
+    ),
+    backbones: Names = option(
+        "Backbones to train on: some of {backbone}.", of=registered_list("backbone"), default=_BACKBONES
+    ),
+    seeds: Any = option("The number of seeds, or a list of them: 5, or 1,2,3.", of=Kind(parse_seeds, "N"), default="5"),
+    jobs: int | None = option(
+        "Number of processes.", "--jobs", "-j", of=whole_number(1), show_default="1", default=None
+    ),
+    ray: bool = option(
+        "Run trials as tasks of a Ray cluster: --jobs at a time, by default as many as fit.", "--ray", default=False
+    ),
+    refit: bool = option(
+        "Fit offline methods again on the past after 1/16, 1/8, 1/4 and 1/2 of the stream.", default=True
+    ),
+    authors_inputs: bool = option(
+        "Scale numbers as each method's authors do (fe, plr: normal score; dlrm, autodis: logarithm; deer: "
+        "rank), or by its preset.",
+        "--authors-inputs/--preset-inputs",
+        default=True,
+    ),
+    out: Path | None = _run(
+        "A folder for results, table and report. Results that it already holds are not computed again.",
+        "--out",
+        "-o",
+        metavar="OUT",
+    ),
+    report: bool = _run("Write report.html.", default=True),
     config: Config = None,
     json: Json = False,
     *,

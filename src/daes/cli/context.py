@@ -1,12 +1,12 @@
 """`daes context`: which categorical fields the numerical features depend on."""
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from daes.cli.console import out, print_json
 from daes.cli.groups import grouped
 from daes.cli.options import Json, Seed, number, one_of, option, whole_number
-from daes.cli.reading import Columns, DataArgument, Reading
+from daes.cli.reading import Columns, DataArgument, Reading, data_name
 from daes.table import Cell, Table
 
 if TYPE_CHECKING:
@@ -16,13 +16,12 @@ if TYPE_CHECKING:
 @grouped
 def context(
     data: DataArgument,
-    rows: Annotated[int, option("Rows at the start of the stream to test.", of=whole_number(1))] = 100_000,
-    top: Annotated[int, option("How many fields to choose.", of=whole_number(1))] = 3,
-    alpha: Annotated[float, option("Level of significance.", of=number(above=0, below=1))] = 0.01,
-    space: Annotated[
-        str,
-        option("Measure distances between rank or value distributions.", of=one_of("rank", "value")),
-    ] = "rank",
+    rows: int = option("Rows at the start of the stream to test.", of=whole_number(1), default=100_000),
+    top: int = option("How many fields to choose.", of=whole_number(1), default=3),
+    alpha: float = option("Level of significance.", of=number(above=0, below=1), default=0.01),
+    space: str = option(
+        "Measure distances between rank or value distributions.", of=one_of("rank", "value"), default="rank"
+    ),
     *,
     columns: Columns,
     reading: Reading,
@@ -48,12 +47,13 @@ def context(
 
     found = columns.open(data, reading, needs_label=False)
     if not found.schema.numerical or not found.schema.categorical:
-        raise ValueError(f"{data} must have a numerical and a categorical column; it lacks one of the kinds")
+        raise ValueError(f"{data_name(data)} must have a numerical and a categorical column; it lacks one of the kinds")
     schema = Schema(None, found.schema.numerical, found.schema.categorical)
     sample = found.with_schema(schema).sample(rows)
     ranking = rank_context_fields(
-        dict(zip(schema.numerical, sample.numerical.T, strict=True)),
-        dict(zip(schema.categorical, sample.categorical.T, strict=True)),
+        sample.numerical,
+        sample.categorical,
+        names=schema.categorical,
         alpha=alpha,
         space=space,  # type: ignore[arg-type]
         seed=seed,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -22,12 +22,12 @@ BATCH_SIZE = 256
 
 
 def demo(
-    rows: Annotated[int, option("Maximum rows of each stream.", of=whole_number(1000))] = 90_000,
-    seeds: Annotated[int, option("Models per method.", of=whole_number(1))] = 2,
-    jobs: Annotated[int, option("Models trained at the same time.", of=whole_number(1))] = 2,
-    folder: Annotated[
-        Path, option("Folder for results and report; an older demo is replaced.", "--out", metavar="DIR")
-    ] = Path("runs/demo"),
+    rows: int = option("Maximum rows of each stream.", of=whole_number(1000), default=90_000),
+    seeds: int = option("Models per method.", of=whole_number(1), default=2),
+    jobs: int = option("Models trained at the same time.", of=whole_number(1), default=2),
+    folder: Path = option(
+        "Folder for results and report; an older demo is replaced.", "--out", metavar="DIR", default=Path("runs/demo")
+    ),
     json: Json = False,
 ) -> None:
     """Compare DAES with other embeddings of numerical features on flights and a simulated ad stream, in a few minutes.

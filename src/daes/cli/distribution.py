@@ -1,7 +1,7 @@
 """`daes distribution`: estimators of a column's distribution compared."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -17,49 +17,39 @@ if TYPE_CHECKING:
 
 
 def distribution(
-    file: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="FILE",
-            help="A Parquet or CSV file (.csv, .tsv, also compressed), a glob or folder of such files, or a dataset "
-            "by name (flights). Without it a stream of two million values is generated.",
-            show_default=False,
-        ),
-    ] = None,
-    column: Annotated[
-        str | None, option("The column to read; needed unless only one is numeric.", "--column", "-c", metavar="NAME")
-    ] = None,
-    size: Annotated[int, option("Values that each reservoir keeps.", of=whole_number(1, "SLOTS"))] = 100_000,
-    levels: Annotated[
-        str | None,
-        option(
-            "Levels at which quantiles are compared, as in 0.1,0.5,0.9.",
-            metavar="LIST",
-            show_default="every percent, 0.01 to 0.99",
-        ),
-    ] = None,
-    estimators: Annotated[
-        Names | None,
-        option(
-            "Some of reservoir, jump, jump-paper, order-statistics, kll, tdigest, gk.", of=NAMES, show_default="all"
-        ),
-    ] = None,
-    plot: Annotated[
-        Path | None, option("Also draw to OUT.html (one file, works offline) or OUT.png.", metavar="OUT")
-    ] = None,
-    ray: Annotated[
-        bool, option("Summarize all columns of numbers, read in parts by tasks of a Ray cluster.", "--ray")
-    ] = False,
-    spark: Annotated[
-        bool, option("Summarize all columns of numbers, read in parts by Spark's executors.", "--spark")
-    ] = False,
-    parts: Annotated[
-        int,
-        option(
-            "With --ray or --spark: number of parts to cut the table into. A CSV file is always one part.",
-            of=whole_number(1),
-        ),
-    ] = 16,
+    file: str | None = typer.Argument(
+        None,
+        metavar="FILE",
+        help="A Parquet or CSV file (.csv, .tsv, also compressed), a glob or folder of such files, or a dataset "
+        "by name (flights). Without it a stream of two million values is generated.",
+        show_default=False,
+    ),
+    column: str | None = option(
+        "The column to read; needed unless only one is numeric.", "--column", "-c", metavar="NAME", default=None
+    ),
+    size: int = option("Values that each reservoir keeps.", of=whole_number(1, "SLOTS"), default=100_000),
+    levels: str | None = option(
+        "Levels at which quantiles are compared, as in 0.1,0.5,0.9.",
+        metavar="LIST",
+        show_default="every percent, 0.01 to 0.99",
+    ),
+    estimators: Names | None = option(
+        "Some of reservoir, jump, jump-paper, order-statistics, kll, tdigest, gk.", of=NAMES, show_default="all"
+    ),
+    plot: Path | None = option(
+        "Also draw to OUT.html (one file, works offline) or OUT.png.", metavar="OUT", default=None
+    ),
+    ray: bool = option(
+        "Summarize all columns of numbers, read in parts by tasks of a Ray cluster.", "--ray", default=False
+    ),
+    spark: bool = option(
+        "Summarize all columns of numbers, read in parts by Spark's executors.", "--spark", default=False
+    ),
+    parts: int = option(
+        "With --ray or --spark: number of parts to cut the table into. A CSV file is always one part.",
+        of=whole_number(1),
+        default=16,
+    ),
     batch_size: BatchSize = 8192,
     seed: Seed = 0,
     json: Json = False,
@@ -91,9 +81,9 @@ def distribution(
             raise ValueError(f"{'--ray' if ray else '--spark'} compares no estimators, got --estimators or --plot")
         _summarize(file, column, "ray" if ray else "spark", parts, size, levels, seed, json)
         return
-    from daes.cli.column import GeneratedColumn, open_column
-    from daes.cli.comparison_plot import check_plot, write_plot
-    from daes.cli.comparison_text import headline, render
+    from daes.cli.column import generated_column, open_column
+    from daes.cli.estimator_plot import check_plot, write_plot
+    from daes.cli.estimator_text import headline, render
     from daes.cli.progress import row_progress
     from daes.distribution.estimator_report import PERCENTILES, NoValuesError, compare_estimators
 
@@ -102,8 +92,8 @@ def distribution(
         check_plot(plot, ".html", ".png")
     if file is None and column is not None:
         raise ValueError(f"--column needs a FILE to be a column of, got --column {column} without one")
-    stream = GeneratedColumn(seed=seed) if file is None else open_column(file, column)
-    for remark in stream.notes:
+    stream = generated_column(seed=seed) if file is None else open_column(file, column)
+    for remark in stream.data.notes:
         note(f"note: {remark}")
     try:
         with row_progress("reading", stream.expected_rows()) as bar:
@@ -128,14 +118,7 @@ def distribution(
 
 
 def _summarize(
-    file: str | None,
-    column: str | None,
-    engine: str,
-    parts: int,
-    size: int,
-    levels: str | None,
-    seed: int,
-    json: bool,
+    file: str | None, column: str | None, engine: str, parts: int, size: int, levels: str | None, seed: int, json: bool
 ) -> None:
     from daes.cli.column import open_numbers
     from daes.distribution.base import check_levels

@@ -1,12 +1,12 @@
 """`daes drift`: how far each numerical column drifts along the stream."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from daes.cli.console import note, out, print_json
 from daes.cli.groups import grouped
 from daes.cli.options import Json, option, whole_number
-from daes.cli.reading import Columns, DataArgument, Reading
+from daes.cli.reading import Columns, DataArgument, Reading, data_name
 from daes.formatting import NONE
 from daes.table import Cell, Table
 
@@ -20,13 +20,11 @@ if TYPE_CHECKING:
 @grouped
 def drift(
     data: DataArgument,
-    segments: Annotated[
-        int, option("Number of segments of the stream; the paper uses 1000.", of=whole_number(2))
-    ] = 100,
-    bins: Annotated[int, option("Bins of the PSI.", of=whole_number(2))] = 10,
-    plot: Annotated[
-        Path | None, option("Also write a page with figures, which works offline.", metavar="OUT.html")
-    ] = None,
+    segments: int = option("Number of segments of the stream; the paper uses 1000.", of=whole_number(2), default=100),
+    bins: int = option("Bins of the PSI.", of=whole_number(2), default=10),
+    plot: Path | None = option(
+        "Also write a page with figures, which works offline.", metavar="OUT.html", default=None
+    ),
     *,
     columns: Columns,
     reading: Reading,
@@ -46,17 +44,17 @@ def drift(
         daes drift clicks.parquet --numerical price,age --segments 1000 --plot drift.html
     """
     if plot is not None:
-        from daes.cli.comparison_plot import check_plot
+        from daes.cli.estimator_plot import check_plot
 
         check_plot(plot, ".html")
     found = columns.open(data, reading, needs_label=False)
     if not found.schema.numerical:
-        raise ValueError(f"there is no numerical column in {data}")
+        raise ValueError(f"there is no numerical column in {data_name(data)}")
     profiles, rows = _profiles(found, segments, bins)
     if found.bad_rows.count:
         note(str(found.bad_rows))
     if plot is not None:
-        _write_page(profiles, rows, data, plot)
+        _write_page(profiles, rows, data_name(data), plot)
         note(f"wrote {plot}")
     if json:
         print_json({"data": data, "rows": rows, "columns": _plain(profiles)})

@@ -1,5 +1,6 @@
 """`daes evaluate`: the metrics of a trained model on other rows."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -8,21 +9,30 @@ import typer
 from daes.cli.console import note, out, print_json
 from daes.cli.groups import grouped
 from daes.cli.options import DEVICE, BatchSize, Json, option
-from daes.cli.reading import DataArgument, Reading, run_config
+from daes.cli.reading import DataArgument, Reading, data_name
+from daes.formatting import fixed
+from daes.table import Cell, Table
 from daes.training.environment import find_device
 
 RunArgument = Annotated[
-    Path,
-    typer.Argument(metavar="RUN", help="A folder of `daes train`, or a saved model.", show_default=False),
+    Path, typer.Argument(metavar="RUN", help="A folder of `daes train`, or a saved model.", show_default=False)
 ]
-Device = Annotated[str, option("cpu, cuda, cuda:1, … or auto.", of=DEVICE)]
+Device = Annotated[str, option("cpu, cuda, cuda:1, … or auto.", default=..., of=DEVICE)]
+_METRICS = {
+    "auc": ("AUC", "how often a click scores above a non-click"),
+    "logloss": ("LogLoss", "mean of −log p(what happened)"),
+    "normalized_entropy": ("normalised entropy", "LogLoss over that of knowing the click rate alone"),
+    "brier": ("Brier score", "mean squared error of the probability"),
+    "calibration": ("calibration", "clicks predicted over clicks"),
+    "ece": ("calibration error", "mean |predicted − clicked| over bins"),
+}
 
 
 @grouped
 def evaluate(
     run: RunArgument,
     data: DataArgument,
-    label: Annotated[str | None, option("The label column, if its name differs from training.", metavar="NAME")] = None,
+    label: str | None = option("The label column, if its name differs from training.", metavar="NAME"),
     *,
     reading: Reading,
     batch_size: BatchSize = 8192,
@@ -31,32 +41,27 @@ def evaluate(
 ) -> None:
     """Evaluate a trained model on rows without learning from them.
 
-    The columns have the same names as in training. To evaluate a model that keeps learning, as in production, use
-    `daes train`: it scores every row before it learns from it.
+    The columns have the same names as in training. CSV files are read as those of training were (separator, decimal
+    mark, missing values, label map, …), unless options say otherwise. To evaluate a model that keeps learning, as in
+    production, use `daes train`: it scores every row before it learns from it.
 
     Examples:
 
         daes evaluate run next_week.parquet
         daes evaluate run 'logs/2024-06-*.csv.gz' --json
     """
-    from daes.cli.metrics_text import metrics_table
     from daes.cli.progress import row_progress
+    from daes.storage.run_folder import RunFolder
     from daes.training.scoring import evaluate as measure
     from daes.training.scoring import load_trained
 
     model = load_trained(run, find_device(device))
     with row_progress("scoring", reading.limit) as bar:
-        rows = reading.open(data, schema=model.schema, trained=run_config(run))
-        metrics = measure(
-            model,
-            rows,
-            label=label,
-            batch_size=batch_size,
-            progress=bar.advance,
-        )
+        rows = reading.open(data, schema=model.schema, trained=RunFolder(run).data_options())
+        metrics = measure(model, rows, label=label, batch_size=batch_size, progress=bar.advance)
     values = metrics.compute()
     if not metrics.count:
-        raise ValueError(f"the data must have at least one row; {data} has none")
+        raise ValueError(f"the data must have at least one row; {data_name(data)} has none")
     bad = rows.bad_rows
     if bad.count:
         note(str(bad))
@@ -74,3 +79,13 @@ def evaluate(
     out.print(metrics_table(values))
     for name, reason in metrics.undefined().items():
         out.print(f"{name} is not defined: {reason}")
+
+
+def metrics_table(metrics: Mapping[str, float]) -> Table:
+    """One line per metric: over the stream and, if there is one, over the window."""
+    scopes = {"stream": "", "window": "window_"} if "window_auc" in metrics else {"stream": ""}
+    rows = [
+        (title, *(fixed(metrics[f"{prefix}{name}"]) for prefix in scopes.values()), Cell(meaning, style="dim"))
+        for name, (title, meaning) in _METRICS.items()
+    ]
+    return Table(("metric", *scopes, ""), rows, left=frozenset({0, len(scopes) + 1}))

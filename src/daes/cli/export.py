@@ -1,7 +1,6 @@
 """`daes export`: a trained model as one file, for servers without daes."""
 
 from pathlib import Path
-from typing import Annotated
 
 from daes.cli.console import note, print_json
 from daes.cli.evaluate import RunArgument
@@ -10,10 +9,8 @@ from daes.cli.options import Json, option
 
 def export(
     run: RunArgument,
-    out: Annotated[Path, option("The file: .onnx or .pt2.", "--out", "-o", metavar="FILE", show_default=False)],
-    format: Annotated[
-        str | None, option("onnx or torch.", metavar="NAME", show_default="by the ending of FILE")
-    ] = None,
+    out: Path = option("The file: .onnx or .pt2.", "--out", "-o", metavar="FILE", show_default=False, default=...),
+    format: str | None = option("onnx or torch.", metavar="NAME", show_default="by the ending of FILE"),
     json: Json = False,
 ) -> None:
     """Write the newest model of a run to one file that computes scores without daes.
@@ -29,9 +26,9 @@ def export(
     """
     from daes.serving.export import export_run
 
-    loaded, beside = export_run(run, out, format)
+    loaded, rows_file = export_run(run, out, format)
     if json:
         content = {"run": str(run), "version": loaded.version.name, "rows": loaded.rows, "out": str(out)}
-        print_json({**content, "rows_file": str(beside)})
+        print_json({**content, "rows_file": str(rows_file)})
     else:
-        note(f"wrote {loaded.version.name} of {run} to {out}; {beside} prepares rows for it")
+        note(f"wrote {loaded.version.name} of {run} to {out}; {rows_file} prepares rows for it")

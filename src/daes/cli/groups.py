@@ -14,7 +14,7 @@ _Group = TypeVar("_Group")
 def grouped(function: Callable[..., None]) -> Callable[..., None]:
     """A command with the fields of its dataclass arguments as options, in place of these arguments.
 
-    Each field is made by `option_field`, or annotated like an option of typer and has a default.
+    Each field is made by `option_field`.
 
     >>> from dataclasses import dataclass
     >>> from daes.cli.options import option_field
@@ -75,12 +75,13 @@ def restored(context: typer.Context, group: _Group, stored: dict[str, Any]) -> _
 
 
 def _options(group: Any) -> list[Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    defaults = group()
-    parameters = []
-    for field in fields(group):
-        option = field.metadata.get("option")
-        hint = hints[field.name] if option is None else Annotated[hints[field.name], option]
-        default = getattr(defaults, field.name)
-        parameters.append(Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=hint))
-    return parameters
+    hints, defaults = get_type_hints(group), group()
+    return [
+        Parameter(
+            field.name,
+            Parameter.KEYWORD_ONLY,
+            default=getattr(defaults, field.name),
+            annotation=Annotated[hints[field.name], field.metadata["option"]],
+        )
+        for field in fields(group)
+    ]

@@ -1,7 +1,5 @@
 """`daes methods`: a table of all methods that turn a number into a vector, or one of them with its options."""
 
-from typing import Annotated
-
 import typer
 
 from daes.cli.console import out, print_json
@@ -9,11 +7,10 @@ from daes.cli.options import Json, option
 
 
 def methods(
-    name: Annotated[
-        str | None,
-        typer.Argument(metavar="NAME", help="A method to explain, with its options.", show_default=False),
-    ] = None,
-    markdown: Annotated[bool, option("Print the table of docs/methods.md, as Markdown.", "--markdown")] = False,
+    name: str | None = typer.Argument(
+        None, metavar="NAME", help="A method to explain, with its options.", show_default=False
+    ),
+    markdown: bool = option("Print the table of docs/methods.md, as Markdown.", "--markdown", default=False),
     json: Json = False,
 ) -> None:
     """List every method that turns a number into a vector, or explain one.

@@ -133,19 +133,24 @@ def registered_list(*kinds: str) -> Kind:
     return Kind(lambda given: Names(map(one_of(*registered(*kinds)).parse, names(given))), "LIST")
 
 
-def option(help: str, *flags: str, of: Kind | None = None, panel: str | None = None, **more: Any) -> Any:
-    """An option in a panel of the help, by default named after its parameter."""
+def option(
+    help: str, *flags: str, default: Any = None, of: Kind | None = None, panel: str | None = None, **more: Any
+) -> Any:
+    """An option as the default of a parameter, by which it is named if no flags are given.
+
+    The default `...` is for options that are required, and within `Annotated`.
+    """
     if of is not None:
         more |= {"parser": of.parse, "metavar": of.metavar}
-    return typer.Option(*flags, help=help, rich_help_panel=panel, **more)
+    return typer.Option(default, *flags, help=help, rich_help_panel=panel, **more)
 
 
 def option_field(help: str, *flags: str, default: Any = None, **more: Any) -> Any:
     """An option as a field of a dataclass, for `daes.cli.groups.grouped`."""
     value = {"default_factory": list} if default == [] else {"default": default}
-    return field(**value, metadata={"option": option(help, *flags, **more)})
+    return field(**value, metadata={"option": option(help, *flags, default=..., **more)})
 
 
-BatchSize = Annotated[int, option("Rows read at a time.", of=whole_number(1, "ROWS"))]
-Seed = Annotated[int, option("Seed of the random numbers.", of=whole_number(0))]
-Json = Annotated[bool, option("Print one JSON object instead of tables.", "--json")]
+BatchSize = Annotated[int, option("Rows read at a time.", default=..., of=whole_number(1, "ROWS"))]
+Seed = Annotated[int, option("Seed of the random numbers.", default=..., of=whole_number(0))]
+Json = Annotated[bool, option("Print one JSON object instead of tables.", "--json", default=...)]

@@ -1,7 +1,5 @@
 """`daes paper`: each table and figure of the paper, by name."""
 
-# ruff: noqa: RUF009 (fields are made by calls)
-
 import os
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -79,52 +77,39 @@ def paper(
             show_default=False,
         ),
     ],
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[RESULT.json]...", help="Results for `figure`.", show_default=False),
-    ] = None,
-    data: Annotated[
-        list[str] | None,
-        option(
-            "criteo:PATH, automl:PATH, adstream[:ROWS] or flights; may be repeated. For `ladder`, the folder of its "
-            "streams.",
-            "--data",  # some versions of typer would call it --DATA
-            metavar="DATA",
-            show_default="adstream and flights; data for `ladder`",
-        ),
-    ] = None,
-    rows: Annotated[
-        int | None,
-        option("Use at most this many rows.", "--rows", "--rows-per-stream", of=whole_number(1, "ROWS")),
-    ] = None,
-    seeds: Annotated[int, option("Number of seeds: 0, 1, …, N − 1.", of=whole_number(1))] = 5,
-    jobs: Annotated[
-        int | None,
-        option("Number of processes.", "--jobs", "--workers", "-j", of=whole_number(1), show_default="one per core"),
-    ] = None,
-    target: Annotated[
-        Path | None,
-        option(
-            "A folder for results; the file of the page (`report`) or of the figure (`figure`).",
-            "--out",
-            "-o",
-            metavar="OUT",
-            show_default=f"{_RESULTS}; {_PAGE} for `report`, {_WHY} for `why`",
-        ),
-    ] = None,
-    resume: Annotated[
-        bool, option("Continue with what is in OUT: keep results, reuse finished trials.", "--resume")
-    ] = False,
-    overwrite: Annotated[bool, option("Replace what is in OUT.", "--overwrite")] = False,
-    time_limit: Annotated[
-        int | None,
-        option(
-            "Stop after the trial in progress, with exit code 3; --resume continues.",
-            of=whole_number(1, "SECONDS"),
-        ),
-    ] = None,
-    results: Annotated[Path, option("The folder of results that `report` and `why` read.", metavar="DIR")] = Path(
-        "docs/results"
+    files: list[Path] | None = typer.Argument(
+        None, metavar="[RESULT.json]...", help="Results for `figure`.", show_default=False
+    ),
+    data: list[str] | None = option(
+        "criteo:PATH, automl:PATH, adstream[:ROWS] or flights; may be repeated. For `ladder`, the folder of its "
+        "streams.",
+        "--data",  # some versions of typer would call it --DATA
+        metavar="DATA",
+        show_default="adstream and flights; data for `ladder`",
+    ),
+    rows: int | None = option(
+        "Use at most this many rows.", "--rows", "--rows-per-stream", of=whole_number(1, "ROWS"), default=None
+    ),
+    seeds: int = option("Number of seeds: 0, 1, …, N − 1.", of=whole_number(1), default=5),
+    jobs: int | None = option(
+        "Number of processes.", "--jobs", "--workers", "-j", of=whole_number(1), show_default="one per core"
+    ),
+    target: Path | None = option(
+        "A folder for results; the file of the page (`report`) or of the figure (`figure`).",
+        "--out",
+        "-o",
+        metavar="OUT",
+        show_default=f"{_RESULTS}; {_PAGE} for `report`, {_WHY} for `why`",
+    ),
+    resume: bool = option(
+        "Continue with what is in OUT: keep results, reuse finished trials.", "--resume", default=False
+    ),
+    overwrite: bool = option("Replace what is in OUT.", "--overwrite", default=False),
+    time_limit: int | None = option(
+        "Stop after the trial in progress, with exit code 3; --resume continues.", of=whole_number(1, "SECONDS")
+    ),
+    results: Path = option(
+        "The folder of results that `report` and `why` read.", metavar="DIR", default=Path("docs/results")
     ),
     json: Json = False,
     *,
@@ -220,12 +205,7 @@ def _check_used(what: str, given: list[str]) -> None:
 
 
 def _run(
-    what: str,
-    settings: "ExperimentSettings",
-    datasets: list[str],
-    execution: "Execution",
-    overwrite: bool,
-    json: bool,
+    what: str, settings: "ExperimentSettings", datasets: list[str], execution: "Execution", overwrite: bool, json: bool
 ) -> None:
     from daes.paper import EXPERIMENTS, OutOfTimeError
     from daes.paper.data import name_in

@@ -2,13 +2,12 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
 
 from daes.cli.console import note, print_json
 from daes.cli.evaluate import Device, RunArgument
 from daes.cli.groups import grouped
 from daes.cli.options import NAMES, BatchSize, Json, Names, option
-from daes.cli.reading import DataArgument, Reading, run_config
+from daes.cli.reading import DataArgument, Reading
 from daes.training.environment import find_device
 
 
@@ -16,12 +15,16 @@ from daes.training.environment import find_device
 def predict(
     run: RunArgument,
     data: DataArgument,
-    out: Annotated[
-        Path,
-        option("Output: .parquet or .csv; - writes CSV to stdout.", "--out", "-o", metavar="FILE", show_default=False),
-    ],
-    keep: Annotated[Names | None, option("Columns of the data to copy to the output unchanged.", of=NAMES)] = None,
-    column: Annotated[str, option("Name of the score column.", metavar="NAME")] = "score",
+    out: Path = option(
+        "Output: .parquet or .csv; - writes CSV to stdout.",
+        "--out",
+        "-o",
+        metavar="FILE",
+        show_default=False,
+        default=...,
+    ),
+    keep: Names | None = option("Columns of the data to copy to the output unchanged.", of=NAMES),
+    column: str = option("Name of the score column.", metavar="NAME", default="score"),
     *,
     reading: Reading,
     batch_size: BatchSize = 8192,
@@ -31,7 +34,8 @@ def predict(
     """Write the click probability of every row of a file, in the same order.
 
     The data may be larger than memory and need no label. FILE appears once it is complete. With `--bad-rows skip` a row
-    that cannot be read gets an empty score.
+    that cannot be read gets an empty score. CSV files are read as those of training were (separator, decimal mark,
+    missing values, …), unless options say otherwise.
 
     Examples:
 
@@ -40,6 +44,7 @@ def predict(
         zcat today.csv.gz | daes predict run - --out - | gzip > scores.csv.gz
     """
     from daes.cli.progress import row_progress
+    from daes.storage.run_folder import RunFolder
     from daes.training.scoring import load_trained
     from daes.training.scoring import predict as write_predictions
 
@@ -50,7 +55,7 @@ def predict(
     with row_progress("scoring", reading.limit) as bar:
         written = write_predictions(
             model,
-            reading.open(data, schema=model.schema, trained=run_config(run)),
+            reading.open(data, schema=model.schema, trained=RunFolder(run).data_options()),
             sys.stdout.buffer if to_stdout else out,
             keep=keep or (),
             column=column,

@@ -1,7 +1,5 @@
 """The options of commands that read data: where the rows are, how to read them, what their columns mean."""
 
-# ruff: noqa: RUF009 (fields are made by calls)
-
 import atexit
 import shutil
 import sys
@@ -27,6 +25,9 @@ DATA_HELP = (
     "also reads topics: `nats://HOST/STREAM`, `kafka://HOST/TOPIC`."
 )
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP, show_default=False)]
+CSV_OPTIONS = ("separator", "decimal", "missing", "missing_categories", "header", "column_names", "quoting")
+"""The options of `Dataset.open` that say what the text of CSV files means."""
+_PLAIN_LABELS = {"0": 0, "1": 1, "false": 0, "true": 1}
 _reading = partial(option_field, panel="Reading")
 _columns = partial(option_field, panel="Columns")
 
@@ -41,23 +42,19 @@ def character(text: str) -> str:
 
 @dataclass(frozen=True)
 class Reading:
-    """How to read."""
+    """How to read. For a trained model, what a text means is by default what it meant in training."""
 
     limit: int | None = _reading("Read at most this many rows.", of=whole_number(1, "ROWS"))
     format: str | None = _reading("parquet or csv, if file names do not tell.", of=one_of("parquet", "csv"))
     separator: str | None = _reading("Field separator of CSV files; \\t is a tab.", of=Kind(character, "CHAR"))
     decimal: str | None = _reading("Decimal mark of CSV files: . or ,", of=one_of(".", ",", metavar="CHAR"))
-    missing: Names | None = _reading(
-        "Additional texts that mean a missing value in CSV files; for a trained model, those of its training by "
-        "default.",
-        of=NAMES,
-    )
-    no_header: bool = _reading(
-        "CSV files have no header: the columns are column_1, column_2, …", "--no-header", default=False
+    missing: Names | None = _reading("Additional texts that mean a missing value in CSV files.", of=NAMES)
+    no_header: bool | None = _reading(
+        "CSV files have no header: the columns are column_1, column_2, …", "--no-header/--header"
     )
     column_names: Names | None = _reading("Names of the columns of CSV files without a header.", "--names", of=NAMES)
-    no_quotes: bool = _reading(
-        'A " in CSV files is an ordinary character and does not enclose a field.', "--no-quotes", default=False
+    no_quotes: bool | None = _reading(
+        'A " in CSV files is an ordinary character and does not enclose a field.', "--no-quotes/--quotes"
     )
     label_map: list[str] = _reading(
         "Meaning of a label that is not 0 or 1, such as yes=1. May be repeated; every label must then be listed.",
@@ -72,10 +69,10 @@ class Reading:
     )
 
     def options(self) -> dict[str, Any]:
-        """Options of `Dataset.open`."""
+        """Options of `Dataset.open`, those that were given."""
         plain = ("limit", "format", "separator", "decimal", "column_names", "bad_rows")
         options = given_options({name: getattr(self, name) for name in plain})
-        if self.missing:
+        if self.missing is not None:
             from daes.stream.csv_text import MISSING
 
             options |= {"missing": (*MISSING, *self.missing), "missing_categories": ("", *self.missing)}
@@ -98,50 +95,66 @@ class Reading:
         Args:
             what: DATA, as it was given.
             live: whether it may be a topic, which has no last row to wait for.
-            trained: the configuration of the run whose model reads the data. Text that meant a missing value in the
-                CSV files of that run means one here too, unless `--missing` is given: the model would take -999 for a
-                number that it has never seen.
+            trained: how the run whose model reads the data has read its own: options of `Dataset.open`. Those that say
+                what a text means hold here too, unless they are given again.
             more: further options of `Dataset.open`.
         """
         from daes.stream.broker_url import is_broker
         from daes.stream.dataset import Dataset
-        from daes.stream.opening import reads_csv
 
         if is_broker(what) and not live:
             raise ValueError(f"a topic has no end and only `daes train` reads it, got {what}")
-        where, options = _file_of(what), self.options()
-        learned = _missing_of(trained or {})
-        if learned and self.missing is None and (more.get("follow") or reads_csv(where, self.format)):
-            options |= learned
+        options, where = self.options(), what
+        if what == STDIN:
+            where, format = _standard_input()
+            options.setdefault("format", format)
+        if trained:
+            options = self._of_training(trained, where, options, follow=more.get("follow", False)) | options
         return Dataset.open(where, **options, **more)
 
+    def _of_training(
+        self, trained: Mapping[str, Any], where: Any, given: Mapping[str, Any], *, follow: bool
+    ) -> dict[str, Any]:
+        """The options of training that hold for these data as well."""
+        from daes.stream.broker_url import is_broker
+        from daes.stream.datasets import find_entry
+        from daes.stream.opening import reads_csv
 
-def run_config(run: Path) -> dict[str, Any]:
-    """The configuration of a run; empty for a saved model without one."""
-    from daes.storage.run_folder import RunFolder
+        if is_broker(where) or find_entry(where) is not None:
+            return {}
+        csv = follow or reads_csv(where, given.get("format"))
+        kept = {"label_map", *(CSV_OPTIONS if csv else ())}
+        if self.no_header is False:
+            kept -= {"header", "column_names"}
+        if self.no_quotes is False:
+            kept -= {"quoting"}
+        if {".tsv", ".tab", ".psv"}.intersection(Path(str(where)).suffixes):  # the name of the file tells it
+            kept -= {"separator"}
+        options = {name: value for name, value in trained.items() if name in kept}
+        if "label_map" in options:  # other labels of this model may need no map
+            options["label_map"] = _PLAIN_LABELS | options["label_map"]
+        return options
 
-    folder = RunFolder(run)
-    return folder.read("config") if folder.is_run else {}
+
+def data_name(what: str) -> str:
+    """DATA in messages."""
+    return "standard input" if what == STDIN else what
 
 
-def _missing_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of CSV files that say which text means a missing value, as a run had them."""
-    options = config.get("data", {}).get("options", {})
-    return {name: tuple(options[name]) for name in ("missing", "missing_categories") if name in options}
+def _standard_input() -> tuple[Any, str]:
+    """A file with a copy of standard input, since data are read more than once, and its format."""
+    from daes.stream.arrow import fs
+    from daes.stream.files import DataFile
 
-
-def _file_of(what: str) -> str:
-    """The data to open; for `-`, a file with a copy of standard input, since data are read more than once."""
-    if what != STDIN:
-        return what
-    start = sys.stdin.buffer.read(4)
-    folder = tempfile.mkdtemp(prefix="daes-")
+    folder, name = tempfile.mkdtemp(prefix="daes-"), data_name(STDIN)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = Path(folder, "stdin.parquet" if start == b"PAR1" else "stdin.csv")
-    with path.open("wb") as file:
+    start = sys.stdin.buffer.read(4)
+    with Path(folder, name).open("wb") as file:
         file.write(start)
         shutil.copyfileobj(sys.stdin.buffer, file)
-    return str(path)
+    # Relative to the folder, so that messages name it as the user knows it.
+    found = DataFile(fs.SubTreeFileSystem(folder, fs.LocalFileSystem()), name)
+    return found, "parquet" if start == b"PAR1" else "csv"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ import os
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 from daes.cli.console import LogHandler, note
 from daes.cli.evaluate import RunArgument
@@ -16,30 +15,30 @@ KEY_VARIABLE = "DAES_API_KEY"
 
 def serve(
     run: RunArgument,
-    port: Annotated[int, option("The port; 0 takes a free one.", of=whole_number(0))] = 8000,
-    host: Annotated[str, option("The address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
-    api_key_file: Annotated[
-        Path | None, option(f"A file that holds the API key; or set {KEY_VARIABLE}.", metavar="FILE", dir_okay=False)
-    ] = None,
-    without_key: Annotated[
-        bool, option("Serve without an API key on an address that others can reach.", "--without-key")
-    ] = False,
-    follow: Annotated[
-        float, option("Time between checks for a newer model.", of=number(least=0.05, metavar="SECONDS"))
-    ] = 1.0,
-    compile: Annotated[
-        bool, option("Compile the model in the background: single rows are ten times as fast.", "--compile")
-    ] = False,
-    batch_wait: Annotated[
-        float, option("Time a request waits to be scored together with others.", of=number(least=0, metavar="MS"))
-    ] = 0.0,
-    max_body: Annotated[int, option("Maximum size of a request body.", of=whole_number(1, "BYTES"))] = 8 << 20,
-    max_rows: Annotated[int, option("Maximum rows per request.", of=whole_number(1, "ROWS"))] = 10_000,
-    max_seconds: Annotated[float, option("Maximum time per request.", of=number(least=0.01, metavar="SECONDS"))] = 10.0,
-    drift_window: Annotated[
-        int, option("Number of recent rows that are compared with training.", of=whole_number(1, "ROWS"))
-    ] = 10_000,
-    threads: Annotated[int, option("Threads per computation.", of=whole_number(1))] = 1,
+    port: int = option("The port; 0 takes a free one.", of=whole_number(0), default=8000),
+    host: str = option("The address to listen on.", metavar="ADDRESS", default="127.0.0.1"),
+    api_key_file: Path | None = option(
+        f"A file that holds the API key; or set {KEY_VARIABLE}.", metavar="FILE", dir_okay=False, default=None
+    ),
+    without_key: bool = option(
+        "Serve without an API key on an address that others can reach.", "--without-key", default=False
+    ),
+    follow: float = option(
+        "Time between checks for a newer model.", of=number(least=0.05, metavar="SECONDS"), default=1.0
+    ),
+    compile: bool = option(
+        "Compile the model in the background: single rows are ten times as fast.", "--compile", default=False
+    ),
+    batch_wait: float = option(
+        "Time a request waits to be scored together with others.", of=number(least=0, metavar="MS"), default=0.0
+    ),
+    max_body: int = option("Maximum size of a request body.", of=whole_number(1, "BYTES"), default=8 << 20),
+    max_rows: int = option("Maximum rows per request.", of=whole_number(1, "ROWS"), default=10_000),
+    max_seconds: float = option("Maximum time per request.", of=number(least=0.01, metavar="SECONDS"), default=10.0),
+    drift_window: int = option(
+        "Number of recent rows that are compared with training.", of=whole_number(1, "ROWS"), default=10_000
+    ),
+    threads: int = option("Threads per computation.", of=whole_number(1), default=1),
 ) -> None:
     """Serve a trained model over HTTP, and follow its training.
 
@@ -62,7 +61,7 @@ def serve(
 
     from daes.report.live import docs_page, live_page, serving_view
     from daes.serving.app import create_app
-    from daes.serving.server import compile_beside, is_loopback, open_socket, run_server
+    from daes.serving.server import compile_in_background, is_loopback, open_socket, run_server
     from daes.serving.service import Limits, Service
 
     if not is_loopback(host) and key is None and not without_key:
@@ -81,7 +80,7 @@ def serve(
         ) as service,
     ):
         if compile:
-            compile_beside(service, run)
+            compile_in_background(service, run)
         app = create_app(
             service,
             api_key=key,

@@ -1,7 +1,5 @@
 """The options of the model, of its training and of the protocol of comparisons."""
 
-# ruff: noqa: RUF009 (fields are made by calls)
-
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,6 +1,7 @@
 """`--config`: options from a TOML file; the command line takes precedence."""
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,8 +13,12 @@ from daes.cli.options import option
 
 def _load(context: typer.Context, path: Path | None) -> Path | None:
     if path is not None and not context.resilient_parsing:
-        names = [parameter.name for parameter in context.command.params if parameter.name]
-        context.default_map = read_options(path, [name for name in names if name not in ("config", "help")])
+        known: dict[str, str] = {}
+        for parameter in context.command.params:
+            if parameter.name and parameter.name not in ("config", "help"):
+                flags = [flag.removeprefix("--") for flag in parameter.opts if flag.startswith("--")]
+                known |= dict.fromkeys((parameter.name.replace("_", "-"), *flags), parameter.name)
+        context.default_map = read_options(path, known)
     return path
 
 
@@ -22,6 +27,7 @@ Config = Annotated[
     option(
         'Options from a TOML file, named as here: `batch-size = 1024`, `numerical = ["price", "age"]`. The '
         "command line takes precedence.",
+        default=...,
         metavar="FILE",
         callback=_load,
         is_eager=True,
@@ -30,13 +36,17 @@ Config = Annotated[
 ]
 
 
-def read_options(path: Path, known: list[str]) -> dict[str, Any]:
+def read_options(path: Path, known: Mapping[str, str]) -> dict[str, Any]:
     """The options in a file, by parameter name, as the command line would give them; unknown ones are an error.
+
+    Args:
+        path: the file.
+        known: the parameter of each option.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "run.toml"
     >>> _ = path.write_text('batch-size = 1024\\nnumerical = ["price", "age"]\\nmethod-option = {num_meta = 20}')
-    >>> read_options(path, ["batch_size", "numerical", "method_option"])
+    >>> read_options(path, {name: name.replace("-", "_") for name in ("batch-size", "numerical", "method-option")})
     {'batch_size': '1024', 'numerical': ['price', 'age'], 'method_option': ['num_meta=20']}
     """
     try:
@@ -45,11 +55,11 @@ def read_options(path: Path, known: list[str]) -> dict[str, Any]:
         raise ValueError(f"{path} is not valid TOML: {error}") from error
     options, unknown = {}, []
     for key, value in content.items():
-        name = key.replace("-", "_")
-        if name in known:
+        name = known.get(key.replace("_", "-"))
+        if name is not None:
             options[name] = _typed(key, value, path)
         else:
-            unknown.append(repr(key) + did_you_mean(key, [name.replace("_", "-") for name in known]))
+            unknown.append(repr(key) + did_you_mean(key, known))
     if unknown:
         raise ValueError(
             f"{path} has {'an ' * (len(unknown) == 1)}unknown option{'s' * (len(unknown) > 1)} {', '.join(unknown)}"

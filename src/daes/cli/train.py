@@ -6,16 +6,17 @@ from functools import partial
 from json import dumps
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from daes.cli import console
 from daes.cli.console import err, errors, note, print_json, say
 from daes.cli.errors import INTERRUPTED
+from daes.cli.evaluate import metrics_table
 from daes.cli.groups import flag, grouped, restored, was_given
 from daes.cli.live import Live, joined_schema
-from daes.cli.options import ARGUMENTS, Json, Kind, Seed, number, one_of, option, registered_name, whole_number
+from daes.cli.options import ARGUMENTS, Json, Kind, number, one_of, option, option_field, registered_name, whole_number
 from daes.cli.reading import DATA_HELP, STDIN, Columns, Reading
 from daes.cli.settings import ModelOptions, TrainingOptions
 from daes.cli.toml_file import Config
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from daes.training.run import TrainedRun
     from daes.training.trainer import StreamTrainer
 
-_model = partial(option, panel="Model")
+_model = partial(option_field, panel="Model")
 _run = partial(option, panel="Run")
 
 
@@ -42,9 +43,9 @@ def tracker(text: str) -> str:
 class ModelChoice:
     """The method, the backbone and the seed."""
 
-    method: Annotated[str, _model("How numbers become vectors: {method}.", of=registered_name("method"))] = "daes"
-    backbone: Annotated[str, _model("How vectors interact: {backbone}.", of=registered_name("backbone"))] = "deepfm"
-    seed: Seed = 0
+    method: str = _model("How numbers become vectors: {method}.", default="daes", of=registered_name("method"))
+    backbone: str = _model("How vectors interact: {backbone}.", default="deepfm", of=registered_name("backbone"))
+    seed: int = option_field("Seed of the random numbers.", default=0, of=whole_number(0))
 
 
 def _check_data(call: typer.Context, data: str | None) -> str | None:
@@ -56,59 +57,46 @@ def _check_data(call: typer.Context, data: str | None) -> str | None:
 @grouped
 def train(
     call: typer.Context,
-    out: Annotated[Path, _run("The folder for model, metrics, report, …", "--out", "-o", metavar="RUN")],
-    data: Annotated[
-        str | None,
-        typer.Argument(metavar="DATA", callback=_check_data, help=DATA_HELP + " Optional with --resume."),
-    ] = None,
-    resume: Annotated[
-        bool,
-        _run(
-            "Continue the run in RUN where it stopped, with bit-identical results; start one if there is none.",
-            "--resume",
-        ),
-    ] = False,
-    overwrite: Annotated[bool, _run("Replace the run in RUN once the new one is complete.", "--overwrite")] = False,
-    from_run: Annotated[
-        Path | None,
-        _run(
-            "Start from the model, the optimiser and the statistics of a finished run; training options that are "
-            "not given are that run's.",
-            "--from",
-            metavar="RUN",
-        ),
-    ] = None,
-    checkpoint_every: Annotated[int, _run("Rows between two checkpoints.", of=whole_number(1, "ROWS"))] = 1_000_000,
-    checkpoint_minutes: Annotated[
-        float, _run("Maximum time between two checkpoints.", of=number(above=0, metavar="MINUTES"))
-    ] = 5.0,
-    keep: Annotated[int, _run("Number of checkpoints to keep.", of=whole_number(1))] = 3,
-    process_timeout: Annotated[
-        float,
-        _run(
-            "With several processes (torchrun): end the run if one does not answer for this long.",
-            of=number(above=0, metavar="SECONDS"),
-        ),
-    ] = 600.0,
-    divide_tables: Annotated[
-        str,
-        _run(
-            "With several processes (torchrun): each process holds only a part of the rows of the categories' tables; "
-            "torch alone or torchrec looks them up.",
-            of=one_of("no", "torch", "torchrec", metavar="BY"),
-        ),
-    ] = "no",
-    ray: Annotated[bool, _run("Train in --workers processes of a Ray cluster, which replaces lost ones.")] = False,
-    workers: Annotated[int, _run("Number of workers, with --ray.", of=whole_number(1))] = 2,
-    report: Annotated[bool, _run("Write report.html.")] = True,
-    track: Annotated[
-        list[str] | None,
-        _run(
-            "Also send the metrics, as they are recorded, to tensorboard:FOLDER, mlflow:EXPERIMENT or wandb:PROJECT; "
-            "may be repeated.",
-            of=Kind(tracker, "NAME[:WHERE]"),
-        ),
-    ] = None,
+    out: Path = _run("The folder for model, metrics, report, …", "--out", "-o", metavar="RUN", default=...),
+    data: str | None = typer.Argument(
+        None, metavar="DATA", callback=_check_data, help=DATA_HELP + " Optional with --resume."
+    ),
+    resume: bool = _run(
+        "Continue the run in RUN where it stopped, with bit-identical results; start one if there is none.",
+        "--resume",
+        default=False,
+    ),
+    overwrite: bool = _run("Replace the run in RUN once the new one is complete.", "--overwrite", default=False),
+    from_run: Path | None = _run(
+        "Start from the model, the optimiser and the statistics of a finished run; training options that are "
+        "not given are that run's.",
+        "--from",
+        metavar="RUN",
+    ),
+    checkpoint_every: int = _run("Rows between two checkpoints.", of=whole_number(1, "ROWS"), default=1_000_000),
+    checkpoint_minutes: float = _run(
+        "Maximum time between two checkpoints.", of=number(above=0, metavar="MINUTES"), default=5.0
+    ),
+    keep: int = _run("Number of checkpoints to keep.", of=whole_number(1), default=3),
+    process_timeout: float = _run(
+        "With several processes (torchrun): end the run if one does not answer for this long.",
+        of=number(above=0, metavar="SECONDS"),
+        default=600.0,
+    ),
+    divide_tables: str = _run(
+        "With several processes (torchrun): each process holds only a part of the rows of the categories' tables; "
+        "torch alone or torchrec looks them up.",
+        of=one_of("no", "torch", "torchrec", metavar="BY"),
+        default="no",
+    ),
+    ray: bool = _run("Train in --workers processes of a Ray cluster, which replaces lost ones.", default=False),
+    workers: int = _run("Number of workers, with --ray.", of=whole_number(1), default=2),
+    report: bool = _run("Write report.html.", default=True),
+    track: list[str] | None = _run(
+        "Also send the metrics, as they are recorded, to tensorboard:FOLDER, mlflow:EXPERIMENT or wandb:PROJECT; "
+        "may be repeated.",
+        of=Kind(tracker, "NAME[:WHERE]"),
+    ),
     config: Config = None,
     json: Json = False,
     *,
@@ -189,6 +177,7 @@ def train(
     resumes = resume and run_folder.is_run
     previous = run_folder if resumes else None if from_run is None else RunFolder(from_run)
     stored = {} if previous is None else previous.read_config("options", "schema")
+    trained = {} if previous is None else previous.data_options()
     before = stored.get("options", {})
     if resumes:
         if STDIN in (data, before.get("data")):
@@ -212,7 +201,7 @@ def train(
             _refuse_changed((choice, columns, model), before, run_folder.path)
         if from_run is not None or continues_live:
             # The first rows of a live stream may be gone: the run knows their columns.
-            opened = reading.open(data, schema=read_schema(stored), trained=stored, live=True, **live.options())
+            opened = reading.open(data, schema=read_schema(stored), trained=trained, live=True, **live.options())
         else:
             opened = columns.open(data, reading, needs_label=late_labels is None, live=True, **live.options())
             if late_labels is not None:
@@ -341,7 +330,6 @@ class _Progress:
 
 
 def _print(run: "TrainedRun", json: bool) -> None:
-    from daes.cli.metrics_text import metrics_table
     from daes.report.summary import FEW_STEPS
     from daes.training.config import suggest_batch_size
 

@@ -12,7 +12,7 @@ from daes.cli.options import option, whole_number
 
 def watch(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder of `daes train`.", show_default=False)],
-    port: Annotated[int, option("The port; 0 takes a free one.", of=whole_number(0))] = 8001,
+    port: int = option("The port; 0 takes a free one.", of=whole_number(0), default=8001),
 ) -> None:
     """Show a run on a live page while it trains: metrics, clicks, speed, calibration and drift.
 

@@ -10,7 +10,7 @@ from daes.paper import EXPERIMENTS, figures
 from daes.paper.data import describe, name_in, open_dataset
 from daes.paper.experiment import Execution, Experiment, ExperimentSettings
 from daes.paper.result import ExperimentResult, command_of, plain, settings_of, versions
-from daes.storage.durable import clear_leftovers, write_text
+from daes.storage.durable import remove_temporary_files, write_text
 from daes.storage.lock import WriterLock
 
 WORK = "work"
@@ -103,7 +103,7 @@ def run_experiment(
         if description is not None and "rows" in findings:
             description["rows"] = findings["rows"]  # an experiment may not use all rows
         result = replace(fresh, data=plain(description), seconds=seconds, results=plain(findings))
-        clear_leftovers(out, lambda name: name in (path.name, path.with_suffix(".md").name))
+        remove_temporary_files(out, lambda name: name in (path.name, path.with_suffix(".md").name))
         experiment.verdict(result)  # a result that cannot be described is not finished
         present(result, out)  # before the JSON, which marks the result as complete
     except BaseException:
@@ -168,5 +168,5 @@ def _forget_results(work: Path) -> None:
         (work / name).unlink(missing_ok=True)
     for path in (work / ARRAYS).glob("*.safetensors"):
         path.unlink()
-    clear_leftovers(work, lambda name: name == CLOCK)
+    remove_temporary_files(work, lambda name: name == CLOCK)
     lock.release()

@@ -41,9 +41,9 @@ class MicroBatcher:
 
     Args:
         live: returns the model to score with, once per batch.
-        most_rows: maximum number of rows in a batch; a larger request is a batch of its own.
+        max_rows: maximum number of rows in a batch; a larger request is a batch of its own.
         wait: seconds that the first request of a batch waits for others.
-        most_waiting: maximum number of rows that wait; beyond it, a request is refused with `Overloaded`.
+        max_waiting: maximum number of rows that wait; beyond it, a request is refused with `Overloaded`.
         on_scored: called in the thread with every batch and its scores, after these were handed out.
     """
 
@@ -51,13 +51,13 @@ class MicroBatcher:
         self,
         live: Callable[[], Serving | None],
         *,
-        most_rows: int = 4096,
+        max_rows: int = 4096,
         wait: float = 0.0,
-        most_waiting: int = 100_000,
+        max_waiting: int = 100_000,
         on_scored: Callable[[Batch, NDArray[np.float64]], None] | None = None,
     ) -> None:
         self._live = live
-        self._most_rows, self._wait, self._most_waiting = most_rows, wait, most_waiting
+        self._max_rows, self._wait, self._max_waiting = max_rows, wait, max_waiting
         self._on_scored = on_scored
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._rows = 0
@@ -73,8 +73,8 @@ class MicroBatcher:
     async def score(self, batch: Batch) -> ScoredRows:
         """Score a batch of at least one row, together with those of other requests."""
         with self._lock:
-            if self._rows and self._rows + len(batch) > self._most_waiting:
-                raise Overloaded(f"{self._rows} rows are waiting, {self._most_waiting} is the maximum")
+            if self._rows and self._rows + len(batch) > self._max_waiting:
+                raise Overloaded(f"{self._rows} rows are waiting, {self._max_waiting} is the maximum")
             self._rows += len(batch)
         result: asyncio.Future[ScoredRows] = asyncio.get_running_loop().create_future()
         self._queue.put(_Waiting(batch, result))
@@ -88,27 +88,27 @@ class MicroBatcher:
     def _run(self) -> None:
         left: list[_Waiting | None] = []
         while (first := left.pop() if left else self._queue.get()) is not None:
-            together, left = self._gather(first)
-            self._score(together)
+            requests, left = self._gather(first)
+            self._score(requests)
 
     def _gather(self, first: _Waiting) -> tuple[list[_Waiting], list[_Waiting | None]]:
         """The requests to score together, and what was taken from the queue after them, if anything."""
-        together, rows = [first], len(first.batch)
+        requests, rows = [first], len(first.batch)
         deadline = time.monotonic() + self._wait
-        while rows < self._most_rows:
+        while rows < self._max_rows:
             try:
                 left = deadline - time.monotonic()
                 another = self._queue.get(timeout=left) if left > 0 else self._queue.get_nowait()
             except queue.Empty:
                 break
-            if another is None or rows + len(another.batch) > self._most_rows:
-                return together, [another]
-            together.append(another)
+            if another is None or rows + len(another.batch) > self._max_rows:
+                return requests, [another]
+            requests.append(another)
             rows += len(another.batch)
-        return together, []
+        return requests, []
 
-    def _score(self, together: Sequence[_Waiting]) -> None:
-        batch = together[0].batch if len(together) == 1 else Batch.concat([one.batch for one in together])
+    def _score(self, requests: Sequence[_Waiting]) -> None:
+        batch = requests[0].batch if len(requests) == 1 else Batch.concat([one.batch for one in requests])
         answers: list[Any]
         scores = None
         try:
@@ -116,14 +116,14 @@ class MicroBatcher:
             if served is None:
                 raise RuntimeError("there is no model yet")
             scores = served.scorer.score(batch)
-            ends = np.cumsum([len(one.batch) for one in together])[:-1]
+            ends = np.cumsum([len(one.batch) for one in requests])[:-1]
             answers = [ScoredRows(part, served) for part in np.split(scores, ends)]
         except Exception as error:
-            answers = [error] * len(together)
+            answers = [error] * len(requests)
         with self._lock:
             self._rows -= len(batch)
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[ScoredRows], Any]]] = {}
-        for one, answer in zip(together, answers, strict=True):
+        for one, answer in zip(requests, answers, strict=True):
             by_loop.setdefault(one.result.get_loop(), []).append((one.result, answer))
         for loop, own in by_loop.items():
             with suppress(RuntimeError):  # the loop has ended, and with it those that waited

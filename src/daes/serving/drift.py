@@ -116,12 +116,9 @@ class DriftWatch:
         self._categorical = np.empty((window, schema.num_categorical), np.int64)
         self._rows = 0
         self._report: dict[str, Any] = {}
-        self._made: tuple[float, int, LearnedRows | None] = (
-            0.0,
-            -1,
-            None,
-        )  # when, after how many rows, and against what
-        self._lock, self._making = Lock(), Lock()
+        # When the report was made, after how many rows, and against what.
+        self._report_of: tuple[float, int, LearnedRows | None] = (0.0, -1, None)
+        self._lock, self._report_lock = Lock(), Lock()
         self._full, self._ending = Event(), False
         self._thread = Thread(target=self._run, name="daes-drift", daemon=True)
         self._thread.start()
@@ -138,11 +135,11 @@ class DriftWatch:
 
     def report(self) -> dict[str, Any]:
         """The drift of the last rows, as plain values: see docs/serving.md."""
-        with self._making:
-            at, rows, learned = self._made
+        with self._report_lock:
+            at, rows, learned = self._report_of
             outdated = learned is not self._learned() or rows != self._rows
             if rows < 0 or (outdated and time.monotonic() - at > self._fresh):
-                self._make()
+                self._update_report()
             return self._report
 
     def close(self) -> None:
@@ -156,17 +153,17 @@ class DriftWatch:
             self._full.clear()
             if self._ending:
                 return
-            with self._making:
-                self._make()
+            with self._report_lock:
+                self._update_report()
 
-    def _make(self) -> None:
+    def _update_report(self) -> None:
         learned = self._learned()
         if learned is None:
             return
         with self._lock:
             rows = min(self._rows, self.window)
             batch = Batch(self._numerical[:rows].copy(), self._categorical[:rows].copy())
-            self._made = time.monotonic(), self._rows, learned
+            self._report_of = time.monotonic(), self._rows, learned
         alarms = self._report.get("alarms", [])
         report: dict[str, Any] = {"rows": 0, "alarms": [], "numerical": {}, "categorical": {}}
         if rows:

@@ -38,6 +38,6 @@ def export_run(folder: str | Path, out: str | Path, kind: str | None = None) -> 
         model.to_onnx(path)
     else:
         model.to_torch(path)
-    beside = path.with_name(f"{path.stem}_rows.py")
-    shutil.copyfile(rows.__file__, beside)
-    return loaded, beside
+    rows_file = path.with_name(f"{path.stem}_rows.py")
+    shutil.copyfile(rows.__file__, rows_file)
+    return loaded, rows_file

@@ -92,7 +92,7 @@ class LiveModel:
         with self._lock:
             live = self.current
             assert live is not None
-            self.current = replace(live, scorer=Scorer(live.scorer.model, compiled=compiled))
+            self.current = replace(live, scorer=live.scorer.with_code(compiled))
             self._compiled = compiled
 
     def follow(self, seconds: float) -> None:
@@ -115,7 +115,7 @@ class LiveModel:
 
     def _go_live(self, loaded: LoadedModel) -> None:
         learned = LearnedRows.of(loaded)  # a scorer freezes the model
-        scorer = Scorer(loaded.model, compiled=self._compiled)
+        scorer = Scorer(loaded.model, compiled=self._compiled, **loaded.missing)
         scores = scorer.score(probe_batch(loaded.model))
         if not np.isfinite(scores).all():
             raise ValueError(f"{int((~np.isfinite(scores)).sum())} of {scores.size} scores of test rows are not finite")

@@ -10,78 +10,60 @@ LONGEST_ID = 200
 """The most characters of a request's id."""
 
 _EXACT = 2**53
-_NUMBER = {"type": ["number", "boolean", "null"]}
-_CATEGORY = {"type": ["string", "number", "boolean", "null"], "minimum": -_EXACT, "maximum": _EXACT}
+_NUMBER = {"type": ["number", "boolean", "null"], "description": "a number"}
+_CATEGORY = {
+    "type": ["string", "number", "boolean", "null"],
+    "minimum": -_EXACT,
+    "maximum": _EXACT,
+    "description": "a category",
+}
+_UNUSED = {"description": "a column of training: accepted and not used"}
 _ID = {"type": "string", "minLength": 1, "maxLength": LONGEST_ID, "description": "Names the request, for its labels."}
+_ARROW_BODY = {ARROW: {"schema": {"type": "string", "format": "binary"}}}
 
 
-def describe_rows(schema: Schema, most: int) -> dict[str, Any]:
-    columns: dict[str, Any] = {name: {**_NUMBER, "description": "a number"} for name in schema.numerical}
-    columns |= {name: {**_CATEGORY, "description": "a category"} for name in schema.categorical}
-    columns |= {
-        name: {"description": "a column of training: accepted and not used"}
-        for name in (schema.label, schema.time, schema.weight)
-        if name is not None
-    }
+def _list(items: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items, **more}
+
+
+def _request(example: dict[str, Any], required: list[str], **properties: Any) -> dict[str, Any]:
+    """The body of a request: a JSON object without other properties."""
+    schema = {"type": "object", "required": required, "additionalProperties": False, "properties": properties}
+    return {"required": True, "content": {"application/json": {"schema": schema, "example": example}}}
+
+
+def _answer(description: str, **properties: Any) -> dict[str, Any]:
+    """An answer: a JSON object."""
+    schema = {"type": "object", "properties": properties}
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
+
+
+def describe_rows(schema: Schema, max_rows: int) -> dict[str, Any]:
+    """The body of /predict."""
+    columns: dict[str, Any] = dict.fromkeys(schema.numerical, _NUMBER) | dict.fromkeys(schema.categorical, _CATEGORY)
+    unused = (schema.label, schema.time, schema.weight)
+    columns |= {name: _UNUSED for name in unused if name is not None}
     row = {"type": "object", "properties": columns, "additionalProperties": False}
-    content = {
-        "type": "object",
-        "required": ["rows"],
-        "additionalProperties": False,
-        "properties": {
-            "rows": {"type": "array", "items": row, "maxItems": most},
-            "id": {**_ID, "type": ["string", "null"]},
-        },
-    }
-    example = {"rows": [example_row(schema)]}
-    return {
-        "required": True,
-        "content": {
-            "application/json": {"schema": content, "example": example},
-            ARROW: {"schema": {"type": "string", "format": "binary"}},
-        },
-    }
+    identity = {**_ID, "type": ["string", "null"]}
+    body = _request({"rows": [example_row(schema)]}, ["rows"], rows=_list(row, maxItems=max_rows), id=identity)
+    body["content"] |= _ARROW_BODY
+    return body
 
 
 def example_row(schema: Schema) -> dict[str, Any]:
     return {**dict.fromkeys(schema.numerical, 1.5), **dict.fromkeys(schema.categorical, "a")}
 
 
-LABELS: dict[str, Any] = {
-    "required": True,
-    "content": {
-        "application/json": {
-            "schema": {
-                "type": "object",
-                "required": ["id", "labels"],
-                "additionalProperties": False,
-                "properties": {"id": _ID, "labels": {"type": "array", "items": {"enum": [0, 1, None]}}},
-            },
-            "example": {"id": "of the answer to /predict", "labels": [1]},
-        }
-    },
-}
+LABELS = _request(
+    {"id": "of the answer to /predict", "labels": [1]}, ["id", "labels"], id=_ID, labels=_list({"enum": [0, 1, None]})
+)
 """The body of /labels."""
-
-_DETAIL = {
-    "type": "object",
-    "properties": {
-        "detail": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "loc": {"type": "array", "items": {"type": ["string", "integer"]}},
-                    "msg": {"type": "string"},
-                },
-            },
-        }
-    },
-}
 
 
 def _error(description: str) -> dict[str, Any]:
-    return {"description": description, "content": {"application/json": {"schema": _DETAIL}}}
+    where = _list({"type": ["string", "integer"]})
+    problem = {"type": "object", "properties": {"loc": where, "msg": {"type": "string"}}}
+    return _answer(description, detail=_list(problem))
 
 
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -96,18 +78,11 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 
 
 def describe_answer() -> dict[int | str, dict[str, Any]]:
-    scores = {
-        "type": "object",
-        "required": ["scores", "id", "model"],
-        "properties": {
-            "scores": {"type": "array", "items": {"type": "number", "minimum": 0, "maximum": 1}},
-            "id": {"type": "string"},
-            "model": {"type": "string"},
-        },
-    }
-    answer = {
-        "description": "The probability of a click for each row",
-        "content": {"application/json": {"schema": scores}, ARROW: {"schema": {"type": "string", "format": "binary"}}},
-    }
+    """The answers of /predict, by status."""
+    scores = _list({"type": "number", "minimum": 0, "maximum": 1})
+    text = {"type": "string"}
+    answer = _answer("The probability of a click for each row", scores=scores, id=text, model=text)
+    answer["content"]["application/json"]["schema"]["required"] = ["scores", "id", "model"]
+    answer["content"] |= _ARROW_BODY
     others = {status: content for status, content in ERRORS.items() if status not in (404, 409)}
     return {200: answer, **others, 415: _error("Another content type")}

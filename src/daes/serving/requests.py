@@ -23,17 +23,17 @@ class BadRequest(Exception):
         self.status, self.where = status, where
 
 
-async def read_body(request: Request, most: int) -> bytes:
+async def read_body(request: Request, max_bytes: int) -> bytes:
     """The body; `BadRequest` as soon as it is too long."""
     declared = request.headers.get("content-length", "0")
-    if not declared.isdecimal() or len(declared) > 18 or int(declared) > most:
-        raise BadRequest(413, f"the body must have at most {most} bytes, got {declared[:20]}")
+    if not declared.isdecimal() or len(declared) > 18 or int(declared) > max_bytes:
+        raise BadRequest(413, f"the body must have at most {max_bytes} bytes, got {declared[:20]}")
     parts, size = [], 0
     async for part in request.stream():
         parts.append(part)
         size += len(part)
-        if size > most:
-            raise BadRequest(413, f"the body must have at most {most} bytes")
+        if size > max_bytes:
+            raise BadRequest(413, f"the body must have at most {max_bytes} bytes")
     return b"".join(parts)
 
 
@@ -57,14 +57,14 @@ def read_json_object(body: bytes) -> dict[str, Any]:
     return content
 
 
-def read_rows(body: bytes, scorer: Scorer, most: int) -> tuple[str | None, Batch]:
+def read_rows(body: bytes, scorer: Scorer, max_rows: int) -> tuple[str | None, Batch]:
     """The id, if there is one, and the rows of a request in JSON."""
     content = read_json_object(body)
     _refuse_other_keys(content, ("rows", "id"))
     rows = content.get("rows")
     if not isinstance(rows, list):
         raise BadRequest(422, f"rows must be a list of objects, got {_kind(rows)}", "body", "rows")
-    _check_rows(len(rows), most)
+    _check_rows(len(rows), max_rows)
     try:
         return _read_id(content, required=False), scorer.read_rows(rows)
     except RowError as error:
@@ -72,14 +72,14 @@ def read_rows(body: bytes, scorer: Scorer, most: int) -> tuple[str | None, Batch
         raise BadRequest(422, error.reason, "body", "rows", *where) from None
 
 
-def read_arrow(body: bytes, scorer: Scorer, most: int) -> tuple[str | None, Batch]:
+def read_arrow(body: bytes, scorer: Scorer, max_rows: int) -> tuple[str | None, Batch]:
     """The rows of a request as an Arrow stream, which has no id."""
     try:
         with pa.ipc.open_stream(body) as reader:
             batches, rows = [], 0
             for batch in reader:
                 rows += batch.num_rows
-                _check_rows(rows, most)
+                _check_rows(rows, max_rows)
                 batch.validate(full=True)
                 batches.append(batch)
             table = pa.Table.from_batches(batches, reader.schema)
@@ -117,9 +117,9 @@ def _refuse_other_keys(content: Mapping[str, Any], known: Sequence[str]) -> None
             raise BadRequest(422, f"the body must have no keys but {' and '.join(known)}", "body", key[:100])
 
 
-def _check_rows(rows: int, most: int) -> None:
-    if rows > most:
-        raise BadRequest(422, f"a request may have at most {most} rows, got {rows} or more", "body", "rows")
+def _check_rows(rows: int, max_rows: int) -> None:
+    if rows > max_rows:
+        raise BadRequest(422, f"a request may have at most {max_rows} rows, got {rows} or more", "body", "rows")
 
 
 def json_answer(name: str, scored: ScoredRows) -> Response:

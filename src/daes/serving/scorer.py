@@ -1,6 +1,8 @@
 """A frozen model that scores rows in this process: dicts, Arrow tables or batches in, probabilities out."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from torch import Tensor
 from daes.model import CTRModel
 from daes.native.whole import FEW_ROWS
 from daes.serving.compiled import CompiledScores
-from daes.serving.rows import RowError, prepare
+from daes.serving.rows import RowError, hash_category, prepare
 from daes.stream.arrow import pa
 from daes.stream.batch import Batch, batch_from_table
 from daes.stream.schema import Schema, no_such_column
@@ -30,6 +32,8 @@ class Scorer:
     Args:
         model: the model; it is frozen (`CTRModel.freeze`) and put in eval mode.
         compiled: code for models of this configuration (`CompiledScores`); its scores are compared with the model's.
+        missing, missing_categories: texts that meant a missing number and a missing category in training, as in
+            `CsvSource`. In rows and tables they, and numbers equal to them, are missing too.
 
     >>> from daes.model import CTRModel
     >>> model = CTRModel(Schema("click", ("price",), ("city",)), backbone="fnn", sizes=10)
@@ -38,8 +42,18 @@ class Scorer:
     (2,)
     """
 
-    def __init__(self, model: CTRModel, *, compiled: CompiledScores | None = None) -> None:
+    def __init__(
+        self,
+        model: CTRModel,
+        *,
+        compiled: CompiledScores | None = None,
+        missing: Sequence[str] = (),
+        missing_categories: Sequence[str] = (),
+    ) -> None:
         self.model = model.eval().freeze()
+        self._missing_texts = frozenset(missing)
+        self._missing_numbers = _numbers_among(missing)
+        self._missing_hashes = np.array([hash_category(text) for text in missing_categories], np.int64)
         if model.categorical is not None:
             model.categorical.strict = False  # an unseen id has the row of unseen ids, as in an exported model
         self.schema = Schema(None, model.schema.numerical, model.schema.categorical)
@@ -52,6 +66,12 @@ class Scorer:
         self._tensors: Mapping[str, Tensor] = {}
         if compiled is not None:
             self._use(compiled)
+
+    def with_code(self, compiled: CompiledScores) -> "Scorer":
+        """The same scorer with compiled code; an error if its scores differ from the model's."""
+        made = copy(self)
+        made._use(compiled)
+        return made
 
     @property
     def is_compiled(self) -> bool:
@@ -93,12 +113,14 @@ class Scorer:
             if not row.keys() <= self._accepted:
                 unknown = next(name for name in row if name not in self._accepted)
                 raise RowError(index, str(unknown), self._unknown(unknown))
+        if self._missing_texts:
+            rows = [self._without_missing_texts(row) for row in rows]
         numbers, hashes = prepare(rows, self.schema.numerical, self.schema.categorical)
         with np.errstate(over="ignore"):
             numerical = np.array(numbers, np.float64).astype(np.float32)
-        shape = len(numbers), self.schema.num_numerical
-        categorical = np.array(hashes, np.int64)
-        return Batch(numerical.reshape(shape), categorical.reshape(len(hashes), self.schema.num_categorical))
+        numerical = numerical.reshape(len(numbers), self.schema.num_numerical)
+        categorical = np.array(hashes, np.int64).reshape(len(hashes), self.schema.num_categorical)
+        return self._with_missing(Batch(numerical, categorical))
 
     def read_table(self, table: Any) -> Batch:
         """An Arrow table or record batch as a batch; its columns follow the same rules as those of rows."""
@@ -107,7 +129,27 @@ class Scorer:
                 raise ValueError(self._unknown(name))
         for name in self._names - set(table.schema.names):
             table = table.append_column(name, pa.nulls(table.num_rows))
-        return batch_from_table(table, self.schema)
+        return self._with_missing(batch_from_table(table, self.schema))
+
+    def _without_missing_texts(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """A row without the numbers that are texts which mean a missing one."""
+        numbers, missing = self.schema.numerical, self._missing_texts
+        return {
+            name: value
+            for name, value in row.items()
+            if not (isinstance(value, str) and name in numbers and value in missing)
+        }
+
+    def _with_missing(self, batch: Batch) -> Batch:
+        """The batch with missing values where it has values that meant a missing one in training."""
+        if not self._missing_numbers.size and not self._missing_hashes.size:
+            return batch
+        numerical, categorical = batch.numerical, batch.categorical
+        if self._missing_numbers.size:
+            numerical = np.where(np.isin(numerical, self._missing_numbers), np.float32(np.nan), numerical)
+        if self._missing_hashes.size:
+            categorical = np.where(np.isin(categorical, self._missing_hashes), 0, categorical)
+        return Batch(numerical, categorical)
 
     def _unknown(self, name: Any) -> str:
         return no_such_column([str(name)], (*self.schema.numerical, *self.schema.categorical))
@@ -121,6 +163,14 @@ class Scorer:
         difference = float((found - expected).abs().max())
         if not difference <= _SAME_LOGIT:
             raise ValueError(f"compiled scores must equal those of the model, the logits differ by {difference:.3g}")
+
+
+def _numbers_among(texts: Sequence[str]) -> NDArray[np.float32]:
+    numbers = []
+    for text in texts:
+        with suppress(ValueError):
+            numbers.append(float(text))
+    return np.array(numbers, np.float32)
 
 
 def probe_batch(model: CTRModel) -> Batch:

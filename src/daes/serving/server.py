@@ -47,7 +47,7 @@ def run_server(app: Any, listening: socket.socket) -> None:
     uvicorn.Server(config).run(sockets=[listening])
 
 
-def compile_beside(service: Service, folder: str | Path) -> None:
+def compile_in_background(service: Service, folder: str | Path) -> None:
     """Compile the model in a separate process, and score with the code once it is ready."""
     if compiler() is None:
         raise RuntimeError("--compile needs a C++ compiler: install g++ or clang++, or set CXX")

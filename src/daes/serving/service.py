@@ -67,7 +67,7 @@ class Service:
             raise ValueError(f"{self.model.refused.version.path} cannot be served: {self.model.refused.reason}")
         self.drift = DriftWatch(self.model.schema, self._learned, window=drift_window)
         self.batcher = MicroBatcher(
-            lambda: self.model.current, wait=batch_wait, most_waiting=self.limits.waiting_rows, on_scored=self._scored
+            lambda: self.model.current, wait=batch_wait, max_waiting=self.limits.waiting_rows, on_scored=self._scored
         )
         self.model.follow(follow)
         self._ids, self._prefix = count(), token_hex(4)

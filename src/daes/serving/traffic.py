@@ -50,7 +50,7 @@ class Traffic:
         """Count a request that was answered."""
         bin = int(LATENCIES.searchsorted(seconds))
         with self._lock:
-            now = self._turn()
+            now = self._current_second()
             self.by_status[status] = self.by_status.get(status, 0) + 1
             self._ring[now] += (1, status >= 500, rows)
             if status < 400:
@@ -92,7 +92,7 @@ class Traffic:
     def snapshot(self) -> dict[str, Any]:
         """Everything that the live page shows, as plain values."""
         with self._lock:
-            now = self._turn()
+            now = self._current_second()
             order = (np.arange(SECONDS) + now + 1) % SECONDS
             ring, latencies = self._ring[order], self._latency_ring[order]
             total, by_status = self.rows, dict(self.by_status)
@@ -129,7 +129,7 @@ class Traffic:
         counts, edges = np.histogram(scores, bins=40, range=(0.0, max(float(scores.max()), 1e-6)))
         return {"edges": edges.tolist(), "counts": counts.tolist(), "mean": float(scores.mean())}
 
-    def _turn(self) -> int:
+    def _current_second(self) -> int:
         """The index of this second in the ring; the seconds that have passed since the last call are cleared."""
         now = int(time.time())
         for second in range(max(self._second + 1, now - SECONDS + 1), now + 1):

@@ -1,7 +1,8 @@
 """The models in a folder that training writes to: which is the newest, and how to read it."""
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -51,12 +52,14 @@ class LoadedModel:
         version: where it was read from.
         rows: the number of rows it has learned from; None if the folder does not say.
         sample: values of its numerical features (N, q) that the run has kept because the model itself keeps none.
+        missing: `missing` and `missing_categories` of `CsvSource`, if the run was told them.
     """
 
     model: CTRModel
     version: ModelVersion
     rows: int | None = None
     sample: NDArray[np.float64] | None = None
+    missing: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 class ModelFolder:
@@ -91,14 +94,14 @@ class ModelFolder:
         """Read a model, or raise an error."""
         if version.step is None:
             model = CTRModel.from_pretrained(version.path)
-            return LoadedModel(model, version, self._rows(), self._quantiles(model))
+            return LoadedModel(model, version, self._rows(), self._quantiles(model), self._missing())
         checkpoint = self._store.load(version.step)
         assert checkpoint is not None
         model = CTRModel(self.schema(), **self._run.read_config("model")["model"])
         with checkpoint.in_use():
             model.load_state_dict(checkpoint.state["step"]["model"])
             sample = _monitored(checkpoint.state["extra"].get("monitor"))
-            return LoadedModel(model.eval(), version, checkpoint.state["rows"], sample)
+            return LoadedModel(model.eval(), version, checkpoint.state["rows"], sample, self._missing())
 
     def load_newest(self) -> LoadedModel:
         """The newest model that can be read: if a checkpoint is damaged, the one before, with a warning."""
@@ -119,6 +122,10 @@ class ModelFolder:
     def _checkpoint(self, step: int) -> ModelVersion | None:
         path = self._store.path(step)
         return _version(path, path, step)
+
+    def _missing(self) -> dict[str, Sequence[str]]:
+        options = self._run.data_options()
+        return {name: options[name] for name in ("missing", "missing_categories") if name in options}
 
     def _rows(self) -> int | None:
         try:

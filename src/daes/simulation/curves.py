@@ -80,8 +80,8 @@ class Curves:
                 gram = self._gram.reshape(len(rows), _WIDTH, -1)[j, block]
                 width = len(gram)
                 earlier = np.stack([np.zeros(width), *(gram @ other.ravel() for other in directions.values())])
-                wish = standard_normals(draws, f"curve/{part}/{name}", width) / np.arange(1, width + 1)
-                curve = _orthogonal_part(wish, earlier)
+                random = standard_normals(draws, f"curve/{part}/{name}", width) / np.arange(1, width + 1)
+                curve = _orthogonal_part(random, earlier)
                 own = gram.reshape(width, len(rows), _WIDTH)[:, j, block]
                 rows[j, block] = curve / np.sqrt(curve @ own @ curve)
             directions[part] = rows / np.sqrt(rows.ravel() @ self._gram @ rows.ravel())

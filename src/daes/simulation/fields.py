@@ -1,7 +1,7 @@
 """Kinds of categorical fields: how a code is drawn, and which text a code stands for."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,19 +12,23 @@ from daes.stream.hashing import hash_column
 
 
 class CategoricalField(ABC):
-    """What the generator and the truth need from a categorical field.
+    """A categorical field, of values that are known in advance unless a subclass has others.
 
     Args:
         name: of the field.
         side: "request" or "ad".
+        values: texts; None is a missing category.
         parent: the field it depends on.
+
+    Attributes:
         generation_size: codes come in runs of this many, of which no more than two or three are alive at a time.
         size: number of codes; None if new ones keep appearing.
     """
 
-    def __init__(self, name: str, side: str, parent: str | None, generation_size: int, size: int | None) -> None:
-        self.name, self.side, self.parent = name, side, parent
-        self.generation_size, self.size = generation_size, size
+    def __init__(self, name: str, side: str, values: Sequence[str | None], parent: str | None = None) -> None:
+        self.name, self.side, self.values, self.parent = name, side, values, parent
+        self.generation_size = len(values)
+        self.size: int | None = len(values)
 
     @abstractmethod
     def draw(self, draws: Draws, stream: str, start: int, codes: Mapping[str, IntArray], days: Array) -> IntArray:
@@ -33,38 +37,21 @@ class CategoricalField(ABC):
         They depend on the uniforms called `stream`, the codes of fields drawn before, and the time.
         """
 
-    @abstractmethod
     def texts(self, codes: IntArray) -> Any:
         """The texts of these codes as an Arrow string array; null is a missing category."""
-
-
-class _Listed(CategoricalField):
-    """A field whose values are known in advance: texts, and None for a missing category."""
-
-    def __init__(self, name: str, side: str, values: tuple[str | None, ...], parent: str | None) -> None:
-        super().__init__(name, side, parent, len(values), len(values))
-        self.values = values
-
-    def texts(self, codes: IntArray) -> Any:
         return pa.array(self.values, type=pa.string()).take(pa.array(codes))
 
 
-class ChoiceField(_Listed):
+class ChoiceField(CategoricalField):
     """One of a few values, drawn by weights that may depend on another field's code.
 
     Args:
-        values: texts; None is a missing category.
         weights: (len(values),), or (codes of the parent, len(values)); need not sum to 1.
         parent: the field that the weights depend on.
     """
 
     def __init__(
-        self,
-        name: str,
-        side: str,
-        values: tuple[str | None, ...],
-        weights: Array,
-        parent: str | None = None,
+        self, name: str, side: str, values: Sequence[str | None], weights: Array, parent: str | None = None
     ) -> None:
         super().__init__(name, side, values, parent)
         table = np.atleast_2d(weights)
@@ -77,38 +64,32 @@ class ChoiceField(_Listed):
         return self._alias(draws.uniform(stream, start, len(days)), group)
 
 
-class TraitField(_Listed):
+class TraitField(CategoricalField):
     """A fixed property of an id: the same for every row in which the id occurs.
 
     Args:
         parent: the id's field.
-        values, weights: as in `ChoiceField`; weights are (len(values),).
+        weights: (len(values),); need not sum to 1.
         salt: distinguishes the traits of one id.
     """
 
     parent: str
 
     def __init__(
-        self, name: str, side: str, parent: str, values: tuple[str | None, ...], weights: Array, salt: int
+        self, name: str, side: str, parent: str, values: Sequence[str | None], weights: Array, salt: int
     ) -> None:
         super().__init__(name, side, values, parent)
-        self._alias = Alias([weights])
-        self._salt = salt
+        self._alias, self._salt = Alias([weights]), salt
 
     def draw(self, draws: Draws, stream: str, start: int, codes: Mapping[str, IntArray], days: Array) -> IntArray:
         return self._alias(uniform_of_code(codes[self.parent], self._salt))
 
 
-class CalendarField(_Listed):
-    """The hour of the day or the day of the week, read off the clock.
+class CalendarField(CategoricalField):
+    """The hour of the day or the day of the week: values that are spread evenly over a `period`, in days."""
 
-    Args:
-        values: texts, spread evenly over `period`.
-        period: in days.
-    """
-
-    def __init__(self, name: str, side: str, values: tuple[str, ...], period: float) -> None:
-        super().__init__(name, side, values, parent=None)
+    def __init__(self, name: str, side: str, values: Sequence[str], period: float) -> None:
+        super().__init__(name, side, values)
         self.period = period
 
     def draw(self, draws: Draws, stream: str, start: int, codes: Mapping[str, IntArray], days: Array) -> IntArray:
@@ -153,8 +134,9 @@ class IdField(CategoricalField):
         lifetime: float = np.inf,
         parent_lifetime: float | None = None,
     ) -> None:
-        self.num_slots = int(slots.sum())
-        super().__init__(name, side, parent, self.num_slots, self.num_slots if np.isinf(lifetime) else None)
+        super().__init__(name, side, (), parent)
+        self.generation_size = int(slots.sum())
+        self.size = self.generation_size if np.isinf(lifetime) else None
         self.slots, self.exponent, self.prefix, self.lifetime = slots, exponent, prefix, lifetime
         self._salt, self._parent_lifetime = salt, parent_lifetime
         self._first = np.cumsum(slots) - slots
@@ -177,7 +159,7 @@ class IdField(CategoricalField):
             ahead = uniform_of_code(slot, self._salt) * self.lifetime
         else:
             ahead = uniform_of_code(owner, self._salt) * self._parent_lifetime
-        return ((days + ahead) / self.lifetime).astype(np.int64) * self.num_slots + slot
+        return ((days + ahead) / self.lifetime).astype(np.int64) * self.generation_size + slot
 
     def texts(self, codes: IntArray) -> Any:
         return pc.binary_join_element_wise(self.prefix, pa.array(codes).cast(pa.string()), "")

@@ -99,13 +99,13 @@ class AdStream(NumberedSource):
             rank_law=rank_law,
         )
         self._clock = Clock(_integer("rows_per_day", rows_per_day, 1), self.drift.daily > 0)
-        self._generator, self.truth = _make(
+        self._generator, self.truth = _make_world(
             self.world, self.drift, _integer("users", users, 1), float(context_strength), self.signal
         )
         self.laws = self._generator.laws
         self._draws = Draws(self.seed)
         self._block_rows = self._rows_at_once = _integer("block", block, 1)
-        self._kept: _Block | None = None
+        self._last_block: _Block | None = None
         self._vocabularies = {name: Vocabulary(field) for name, field in self._generator.fields.items()}
 
     @property
@@ -256,9 +256,9 @@ class AdStream(NumberedSource):
 
     def _blocks(self, start: int, stop: int) -> Iterator[tuple["_Block", slice]]:
         for number, rows in self._spans(start, stop):
-            if self._kept is None or self._kept.number != number:
-                self._kept = _Block(number, self._draw(number).freeze(), self.truth)
-            yield self._kept, rows
+            if self._last_block is None or self._last_block.number != number:
+                self._last_block = _Block(number, self._draw(number).freeze(), self.truth)
+            yield self._last_block, rows
 
     def _draw(self, number: int, names: list[str] | None = None) -> Features:
         first = number * self._block_rows
@@ -306,7 +306,7 @@ def open_adstream(num_rows: int = 1_000_000, **options: Any) -> Dataset:
 
 
 @lru_cache(maxsize=4)
-def _make(
+def _make_world(
     world: int, drift: LawDrift, users: int, context_strength: float, signal: Signal
 ) -> tuple[FeatureGenerator, Truth]:
     """What streams that differ only in seed, length and shard share; neither ever changes."""

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from daes.storage.durable import clear_leftovers, sync_directory
+from daes.distribution.base import check_positive
+from daes.storage.durable import remove_temporary_files, sync_directory
 from daes.storage.lock import LockHeldError, WriterLock
 from daes.storage.nested_state import EncodedState, StateError, encode_state
 from daes.storage.state_file import read_state, write_encoded
@@ -87,8 +88,7 @@ class CheckpointStore:
     """
 
     def __init__(self, directory: str | os.PathLike[str], keep: int = 3, *, map_above: int | None = None) -> None:
-        if isinstance(keep, bool) or not isinstance(keep, int) or keep < 1:
-            raise ValueError(f"keep must be a positive integer, got {keep!r}")
+        check_positive(keep=keep)
         self.directory = Path(directory)
         self.keep = keep
         self.map_above = map_above
@@ -214,7 +214,7 @@ class CheckpointStore:
         self._open()
         for later in reversed(self.steps()):
             if later > step:
-                self._set_aside(later, step)
+                self._rename_refused(later, step)
         return int(step)
 
     def _open(self) -> None:
@@ -227,17 +227,17 @@ class CheckpointStore:
         except (LockHeldError, OSError) as error:
             raise CheckpointError(f"{self.directory} cannot be used for checkpoints: {error}") from error
         # With the lock held there is no other writer, so these were left by one that was killed.
-        clear_leftovers(self.directory, _NAME.fullmatch)
+        remove_temporary_files(self.directory, _NAME.fullmatch)
 
-    def _set_aside(self, later: int, step: int) -> None:
+    def _rename_refused(self, later: int, step: int) -> None:
         """Rename a later checkpoint that `load` refuses, since another release may be able to read it."""
         path = self.path(later)
         try:
             self._read(later)
         except StateError as error:
-            aside = path.with_name(f"{path.name}.refused")
-            warnings.warn(f"{path} is set aside as {aside.name}: {error}", CheckpointWarning, stacklevel=4)
-            path.replace(aside)
+            renamed = path.with_name(f"{path.name}.refused")
+            warnings.warn(f"{path} is set aside as {renamed.name}: {error}", CheckpointWarning, stacklevel=4)
+            path.replace(renamed)
         except OSError as error:
             raise CheckpointError(f"{path} cannot be read: {error}") from error
         else:

@@ -75,7 +75,7 @@ def sync_directory(path: str | os.PathLike[str]) -> None:
         os.close(folder)
 
 
-def clear_leftovers(folder: Path, remove: Callable[[str], object]) -> None:
+def remove_temporary_files(folder: Path, remove: Callable[[str], object]) -> None:
     """Remove temporary files that killed writers left in a folder; no other process may be writing these files.
 
     Args:

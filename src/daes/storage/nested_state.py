@@ -205,8 +205,23 @@ def stored_tensor(tensor: Tensor, path: tuple[Any, ...] = ()) -> StoredArray:
     if tag is None or tensor.layout != torch.strided or tensor.is_meta:
         what = f"{tensor.dtype} tensor, {tensor.layout}, on {tensor.device}"
         raise StateError(f"state cannot hold such a tensor; {_path_text(path)} is a {what}")
-    flat = tensor.detach().cpu().resolve_neg().contiguous().reshape(-1)
-    return StoredArray(tag, tuple(tensor.shape), flat.view(torch.uint8).numpy())
+    return StoredArray(tag, tuple(tensor.shape), tensor_bytes(tensor.cpu().resolve_neg().contiguous()))
+
+
+def empty_tensor(tag: str, shape: tuple[int, ...]) -> Tensor:
+    """A tensor on the CPU for an array of this type in safetensors and of this shape."""
+    return torch.empty(shape, dtype=_TORCH[tag], device="cpu")
+
+
+def fits(tensor: Tensor, tag: str, shape: tuple[int, ...]) -> bool:
+    """Whether the bytes of such an array can be read into the memory of a tensor."""
+    same = tensor.dtype == _TORCH[tag] and tensor.shape == shape
+    return same and tensor.device.type == "cpu" and tensor.is_contiguous()
+
+
+def tensor_bytes(tensor: Tensor) -> NDArray[np.uint8]:
+    """The memory of a contiguous tensor on the CPU, as bytes."""
+    return tensor.detach().reshape(-1).view(torch.uint8).numpy()
 
 
 def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
@@ -256,10 +271,9 @@ def _find(name: str, arrays: Mapping[str, StoredArray]) -> StoredArray:
 
 
 def _tensor(stored: StoredArray) -> Tensor:
-    dtype = _TORCH[stored.tag]
     if not stored.data.size:
-        return torch.empty(stored.shape, dtype=dtype)
-    return torch.from_numpy(stored.data).view(dtype).reshape(stored.shape)
+        return empty_tensor(stored.tag, stored.shape)
+    return torch.from_numpy(stored.data).view(_TORCH[stored.tag]).reshape(stored.shape)
 
 
 def _array(stored: StoredArray, other: Mapping[str, Any]) -> NDArray[Any]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from daes.storage.durable import clear_leftovers, sync_directory, target_of, write_text
+from daes.storage.durable import remove_temporary_files, sync_directory, target_of, write_text
 from daes.storage.lock import LockHeldError, WriterLock
 
 FORMAT = "daes.run"
@@ -89,7 +89,7 @@ class RunFolder:
             raise LockHeldError(f"{self.path} is in use: {error}") from None
         try:
             # With the lock held there is no other writer, so these were left by one that was killed.
-            clear_leftovers(self.path, _FILES.__contains__)
+            remove_temporary_files(self.path, _FILES.__contains__)
             self._finish_replacing()
             yield
         finally:
@@ -116,6 +116,11 @@ class RunFolder:
                     f"{self.path / 'config.json'} must have an object called {part!r}, got {config.get(part)!r}"
                 )
         return config
+
+    def data_options(self) -> dict[str, Any]:
+        """How the run has read its data: options of `Dataset.open`; empty if this is not the folder of a run."""
+        options: dict[str, Any] = self.read("config").get("data", {}).get("options", {}) if self.is_run else {}
+        return options
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """Write `config`, `metrics`, `history`, `monitor`, `progress` or `importance`."""

@@ -8,18 +8,20 @@ its own content, independent of its layout, so that changes to it are detected.
 
 import hashlib
 import json
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
-from daes.extras import require
-from daes.storage.durable import clear_leftovers, replacing, write_text
-from daes.storage.nested_state import ITEM_SIZE, stored_tensor
+from daes.storage.durable import remove_temporary_files, replacing, write_text
+from daes.storage.nested_state import ITEM_SIZE, StateError, empty_tensor, fits, load_json, stored_tensor, tensor_bytes
 from daes.storage.run_folder import parse_json
-from daes.storage.state_file import safetensors_header
+from daes.storage.state_file import array_layout, read_bytes, safetensors_header
 from daes.stream.schema import Schema
 
 FORMAT = "daes.model"
@@ -33,7 +35,6 @@ _WAITING = re.compile(rf"{re.escape(WEIGHTS)}\.[0-9a-f]{{64}}")
 
 def save_model(model: nn.Module, schema: Schema, config: Mapping[str, Any], folder: Path) -> None:
     """Write a model so that the folder has either the old or the new one, even if the process is killed."""
-    require("safetensors")  # needed to read it
     arrays = [(name, stored_tensor(tensor)) for name, tensor in model.state_dict().items()]
     arrays.sort(key=lambda item: (-ITEM_SIZE[item[1].tag], item[0]))  # aligns all arrays, as safetensors does
     parts: list[bytes | memoryview] = [safetensors_header(arrays)]
@@ -70,7 +71,7 @@ def save_model(model: nn.Module, schema: Schema, config: Mapping[str, Any], fold
     for path in folder.iterdir():
         if _WAITING.fullmatch(path.name):
             path.unlink(missing_ok=True)
-    clear_leftovers(folder, lambda name: name == CONFIG or _WAITING.fullmatch(name))
+    remove_temporary_files(folder, lambda name: name == CONFIG or _WAITING.fullmatch(name))
 
 
 def sealed(stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,27 +81,49 @@ def sealed(stored: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, "config_sha256": hashlib.sha256(text.encode()).hexdigest()}
 
 
-def load_model(folder: Path) -> tuple[Schema, dict[str, Any], dict[str, Tensor]]:
-    """Schema, arguments and tensors of a saved model."""
-    safetensors = require("safetensors.torch")
-    config, weights = _read_both(folder)
+@contextmanager
+def open_model(folder: Path) -> Iterator[tuple[Schema, dict[str, Any], BufferedReader]]:
+    """Schema, arguments and the file of the weights of a saved model, the content of which has been checked."""
+    config, weights = _open_both(folder)
+    with weights:
+        try:
+            schema = Schema.from_json(json.dumps(config["schema"]))
+        except ValueError as error:
+            raise ValueError(f"{folder / CONFIG} has no valid schema: {error}") from error
+        yield schema, config["model"], weights
+
+
+def load_weights(model: nn.Module, weights: BufferedReader, folder: Path) -> None:
+    """Read the tensors of a model strictly; an error names the file.
+
+    A tensor is read into the memory of the model's own where it fits: a second copy of a large table is never needed.
+    """
+    own, state = model.state_dict(), {}
     try:
-        schema = Schema.from_json(json.dumps(config["schema"]))
-    except ValueError as error:
-        raise ValueError(f"{folder / CONFIG} has no valid schema: {error}") from error
-    try:
-        state = safetensors.load(weights)
-    except Exception as error:  # safetensors' own error class derives from Exception only
+        for name, tag, shape in _layout(weights):
+            tensor = own.get(name)
+            if tensor is None or not fits(tensor, tag, shape):
+                tensor = empty_tensor(tag, shape)
+            read_bytes(weights, tensor_bytes(tensor))
+            state[name] = tensor
+    except StateError as error:
         raise ValueError(f"{folder / WEIGHTS} is not a safetensors file: {error}") from error
-    return schema, config["model"], state
-
-
-def load_weights(model: nn.Module, state: Mapping[str, Tensor], folder: Path) -> None:
-    """Load tensors strictly; an error names the file."""
     try:
         model.load_state_dict(state)
     except (RuntimeError, ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{folder / WEIGHTS} does not fit {CONFIG} beside it: {error}") from error
+
+
+def _layout(file: BufferedReader) -> list[tuple[str, str, tuple[int, ...]]]:
+    """Name, type and shape of each tensor of a safetensors file, the header of which is read."""
+    size = os.fstat(file.fileno()).st_size
+    length = int.from_bytes(file.read(8), "little")
+    if length > size - 8:
+        raise StateError(f"its header has {length} bytes, the file {size}")
+    header = load_json(file.read(length))
+    if not isinstance(header, dict):
+        raise StateError("its header is not a JSON object")
+    return array_layout(header, size - 8 - length)
 
 
 def refuse_other_schema(given: Schema, saved: Schema) -> None:
@@ -117,8 +140,8 @@ def refuse_other_schema(given: Schema, saved: Schema) -> None:
             )
 
 
-def _read_both(folder: Path) -> tuple[dict[str, Any], bytes]:
-    """The configuration and its weights, even if a writer replaces both at the same time."""
+def _open_both(folder: Path) -> tuple[dict[str, Any], BufferedReader]:
+    """The configuration and the file of its weights, even if a writer replaces both at the same time."""
     path = folder / CONFIG
     while True:
         try:
@@ -126,7 +149,7 @@ def _read_both(folder: Path) -> tuple[dict[str, Any], bytes]:
         except (FileNotFoundError, NotADirectoryError):
             raise FileNotFoundError(f"no saved model in {folder}: it has no {CONFIG}") from None
         config = _parse(text, path)
-        weights = _read_weights(folder, config["sha256"])
+        weights = _open_weights(folder, config["sha256"])
         if weights is not None:
             return config, weights
         # The text alone does not show that nobody wrote in between: it may have been replaced and written again.
@@ -144,15 +167,17 @@ def _identity(path: Path) -> tuple[int, int]:
     return found.st_ino, found.st_mtime_ns
 
 
-def _read_weights(folder: Path, digest: str) -> bytes | None:
+def _open_weights(folder: Path, digest: str) -> BufferedReader | None:
     # The final name twice, because a writer may rename the file between the first two attempts.
     for name in (WEIGHTS, f"{WEIGHTS}.{digest}", WEIGHTS):
         try:
-            weights = (folder / name).read_bytes()
+            file = (folder / name).open("rb")
         except FileNotFoundError:
             continue
-        if hashlib.sha256(weights).hexdigest() == digest:
-            return weights
+        if hashlib.file_digest(file, "sha256").hexdigest() == digest:
+            file.seek(0)
+            return file
+        file.close()
     return None
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from daes.storage.durable import clear_leftovers
+from daes.storage.durable import remove_temporary_files
 from daes.storage.state_file import read_state, write_state
 
 _ENDING = ".segment"
@@ -58,7 +58,7 @@ class Segments:
         """Continue from a checkpoint that refers to these files; the others are dropped."""
         needed = set(names)
         if self.folder.is_dir():
-            clear_leftovers(self.folder, lambda name: name.endswith(_ENDING))
+            remove_temporary_files(self.folder, lambda name: name.endswith(_ENDING))
         for path in sorted(self.folder.glob(f"*{_ENDING}")):
             if path.name not in needed:
                 self.drop(path.name)

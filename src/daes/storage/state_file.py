@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from daes.storage.durable import replacing
 from daes.storage.nested_state import (
@@ -138,7 +139,7 @@ def _verify(file: BufferedReader) -> bytes:
 
 
 def _parse(header: bytes, data_size: int) -> tuple[str, list[tuple[str, str, tuple[int, ...]]]]:
-    """The structure, and name, type and shape of each array in the order of the file."""
+    """The structure and the layout of the arrays."""
     entries = load_json(header)
     match entries:
         case {"__metadata__": {"format": "daes-state", "version": str(version), "structure": str(structure)}}:
@@ -147,7 +148,12 @@ def _parse(header: bytes, data_size: int) -> tuple[str, list[tuple[str, str, tup
             raise StateError("its header lacks format, version or structure")
     if version != VERSION:
         raise StateError(f"it has version {version}; this release reads version {VERSION}")
-    del entries["__metadata__"]
+    return structure, array_layout(entries, data_size)
+
+
+def array_layout(header: Mapping[str, Any], data_size: int) -> list[tuple[str, str, tuple[int, ...]]]:
+    """Name, type and shape of each array in the order of a safetensors file with this header and so many bytes."""
+    entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
     layout = []
     offset = 0
     for name, entry in sorted(entries.items(), key=_begin):
@@ -161,7 +167,7 @@ def _parse(header: bytes, data_size: int) -> tuple[str, list[tuple[str, str, tup
         raise StateError(f"its array {name!r} has an invalid description: {str(entry)[:120]}")
     if offset != data_size:
         raise StateError(f"its arrays have {offset} bytes; the file has {data_size} after its header")
-    return structure, layout
+    return layout
 
 
 def _begin(item: tuple[str, Any]) -> tuple[int, int]:
@@ -178,6 +184,11 @@ def _read_array(file: BufferedReader, tag: str, shape: tuple[int, ...], map_abov
         file.seek(place + size)
         return StoredArray(tag, shape, mapped.view(np.ndarray))
     data = np.empty(size, dtype=np.uint8)
-    if file.readinto(data.data) != data.size:
-        raise StateError("it was cut short while it was read")
+    read_bytes(file, data)
     return StoredArray(tag, shape, data)
+
+
+def read_bytes(file: BufferedReader, into: NDArray[np.uint8]) -> None:
+    """Fill an array with the next bytes of a file."""
+    if file.readinto(into.data) != into.size:
+        raise StateError("it was cut short while it was read")

@@ -68,7 +68,7 @@ def open_source(
     return TableSource(what, shard=shard)
 
 
-def reads_csv(what: str | Path, format: str | None = None) -> bool:
+def reads_csv(what: str | Path | DataFile, format: str | None = None) -> bool:
     """Whether a path or name stands for CSV files, by their file names or by `format`.
 
     >>> reads_csv("flights"), reads_csv("nats://localhost/ADS")
@@ -92,6 +92,8 @@ def name_of(what: Any) -> str:
     first = what[0] if isinstance(what, list | tuple) else what
     if is_broker(first):
         return parse_url(first)[2]
+    if isinstance(first, DataFile):
+        return first.name
     return Path(first).name or str(first) if _is_path(first) else "table"
 
 
@@ -118,7 +120,7 @@ def _files(what: Any, format: str | None) -> tuple[list[DataFile], str]:
 
 
 def _is_path(what: Any) -> bool:
-    return isinstance(what, str | Path)
+    return isinstance(what, str | Path | DataFile)
 
 
 def _is_reader(what: Any) -> bool:

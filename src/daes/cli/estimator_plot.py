@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from daes.cli.comparison_text import THEME, costs
+from daes.cli.estimator_text import THEME, costs
 from daes.distribution.estimator_report import EstimatorReport
 from daes.extras import require
 from daes.report.content import Page, Section
@@ -52,14 +52,12 @@ def _summary(comparison: EstimatorReport) -> str:
 
 
 def _page(comparison: EstimatorReport, title: str) -> str:
-    levels, results = [100 * level for level in comparison.levels], comparison.results
+    levels = [100 * level for level in comparison.levels]
     axis = {"title": {"text": "level, %"}, "range": [0, 100]}
-    styles: list[dict[str, Any]] = [
-        {"colour": THEME[result.name], "dash": _DASHED.get(result.name, "solid")} for result in results
-    ]
     true = Line("true", "true", levels, comparison.true_quantiles, "c7", width=7, hover="%{y:.4g}")
     quantiles, errors = [true], []
-    for result, style in zip(results, styles, strict=True):
+    for result in comparison.results:
+        style: dict[str, Any] = {"colour": THEME[result.name], "dash": _DASHED.get(result.name, "solid")}
         percents = [100 * error for error in result.rank_errors]
         quantiles.append(Line(result.name, result.label, levels, result.quantiles, hover="%{y:.4g}", **style))
         errors.append(Line(result.name, result.label, levels, percents, hover="%{y:+.3f} %", **style))
