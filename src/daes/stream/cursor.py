@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from daes.stream.arrow import pa
 from daes.stream.bad_rows import BadRow, BadRows
 from daes.stream.batch import BadValues, Batch, batch_from_table
+from daes.stream.category_text import category_text
 from daes.stream.schema import Schema, no_such_column
 
 Position = dict[str, int | str]
 
+NUMBER_ROLES = ("numerical", "label", "weight")
 _ROWS_AT_ONCE = 65_536
 _HEARTBEAT = 1.0
 
@@ -199,6 +201,13 @@ class CursorSource(ABC):
             rows_at_once: how many rows are converted together.
         """
 
+    def _roles(self, schema: Schema | None) -> dict[str, str]:
+        """The roles of the columns, none without a schema; a label that `label_map` maps is read as a category."""
+        roles = {} if schema is None else schema.roles
+        if schema is not None and schema.label is not None and self._label_map:
+            roles[schema.label] = "categorical"
+        return roles
+
     def _row_at(self, place: Position) -> tuple[str, int]:
         """The file, or whatever contains the row at `place`, and the number of the row in it, from 1."""
         return "the data", int(place["skip"]) + 1
@@ -260,6 +269,7 @@ class CursorSource(ABC):
         at_once = batch_size * (max(1, self._rows_at_once // batch_size) if self._world == 1 else 1)
         row, number = int(self._position["row"]), int(self._position["batch"])
         stop_row = self.stop_row
+        roles = self._roles(schema)
         place = {key: self._position[key] for key in self._start}
         skip = int(place.pop("skip", row))
         cursor = self._cursor(columns, schema, place, at_once)
@@ -271,7 +281,7 @@ class CursorSource(ABC):
                     row += cursor.skip(others * batch_size)
                     number += others
                 left = at_once if stop_row is None else min(at_once, stop_row - row)
-                table, places = self._read(cursor, left)
+                table, places = self._read(cursor, left, roles)
                 if table is None:
                     if not self.is_live or left <= 0:
                         return
@@ -305,7 +315,9 @@ class CursorSource(ABC):
             raise RuntimeError("this iterator has ended: the source was sought or iterated again since")
         self._position = position
 
-    def _read(self, cursor: Cursor, rows: int) -> tuple[Any | None, list[tuple[int, Position]]]:
+    def _read(
+        self, cursor: Cursor, rows: int, roles: Mapping[str, str]
+    ) -> tuple[Any | None, list[tuple[int, Position]]]:
         """Up to `rows` rows as one Table, None if there are none, and the places of the pieces it is made of."""
         pieces: list[Any] = []
         places: list[tuple[int, Position]] = []
@@ -322,7 +334,7 @@ class CursorSource(ABC):
                 cursor.wait(left)
             else:
                 break
-        return join_pieces(pieces), [*places, (done, cursor.place())]
+        return join_pieces(pieces, roles), [*places, (done, cursor.place())]
 
     def _no_rows(self, columns: Sequence[str], schema: Schema | None) -> Any:
         """What a live source hands out while no rows come."""
@@ -374,15 +386,15 @@ def check_columns(columns: Sequence[str], available: Sequence[str], where: str =
             raise SourceError(f"{where}column names must be unique; {name!r} occurs {count} times")
 
 
-def join_pieces(pieces: Sequence[Any]) -> Any | None:
-    """Tables or batches of the same columns joined, None if there are none."""
+def join_pieces(pieces: Sequence[Any], roles: Mapping[str, str] | None = None) -> Any | None:
+    """Tables or batches of the same columns joined, None if there are none; types may differ as the roles allow."""
     if len(pieces) <= 1:
         return pieces[0] if pieces else None
     if isinstance(pieces[0], Batch):
         return Batch.concat(pieces)
     try:
         if any(piece.schema != pieces[0].schema for piece in pieces):
-            pieces = [piece.cast(_without_dictionaries(piece.schema)) for piece in pieces]
+            pieces = _with_equal_types(pieces, roles or {})
         return pa.concat_tables(pieces, promote_options="permissive")
     except pa.ArrowException as error:
         raise SourceError(f"files must agree on the types of their columns: {error}") from error
@@ -391,6 +403,22 @@ def join_pieces(pieces: Sequence[Any]) -> Any | None:
 def _place_of(row: int, places: list[tuple[int, Position]]) -> Position:
     start, place = places[bisect_right(places, row, key=lambda mark: mark[0]) - 1]
     return {**place, "skip": int(place["skip"]) + row - start}
+
+
+def _with_equal_types(tables: Sequence[Any], roles: Mapping[str, str]) -> list[Any]:
+    """The tables without dictionaries; where types differ, categories as their text and numbers as floats."""
+    tables = [table.cast(_without_dictionaries(table.schema)) for table in tables]
+    for place, name in enumerate(tables[0].column_names):
+        role = roles.get(name, "unused" if roles else None)
+        columns = [table.column(place) for table in tables]
+        if role in ("time", None) or len({column.type for column in columns}) == 1:
+            continue
+        if role in NUMBER_ROLES:
+            columns = [column.cast(pa.float64()) for column in columns]
+        else:
+            columns = [category_text(column).cast(pa.large_string()) for column in columns]
+        tables = [table.set_column(place, name, column) for table, column in zip(tables, columns, strict=True)]
+    return tables
 
 
 def _without_dictionaries(schema: Any) -> Any:

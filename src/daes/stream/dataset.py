@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -12,18 +13,18 @@ import numpy as np
 
 from daes.stream.bad_rows import BadRows
 from daes.stream.batch import Batch
-from daes.stream.csv import CsvSource
 from daes.stream.cursor import BatchError, CursorSource, Position
 from daes.stream.datasets import find_entry
 from daes.stream.files_source import FilesSource
 from daes.stream.opening import absolute, name_of, open_source
 from daes.stream.prefetch import Prefetch
-from daes.stream.schema import LABEL_NAMES, Schema, infer_schema, no_such_column
+from daes.stream.schema import LABEL_NAMES, Schema, infer_schema, is_unnamed, no_such_column
 from daes.stream.source import BatchSource, Source, TableSource
 
 _ROWS_AT_ONCE = 65_536
 _FINGERPRINT_ROWS = 10_000
 _MAX_BYTES = 1 << 30
+_SHOWN = 10
 
 
 class Dataset:
@@ -115,6 +116,8 @@ class Dataset:
         if schema is None:
             if known is None:
                 schema = infer_schema(source.arrow_schema, **named, exclude=exclude)  # type: ignore[arg-type]
+                if isinstance(source, FilesSource) and (numerical is None or categorical is None):
+                    _warn_of_later_columns(source)
             else:
                 schema = _with_roles(known.schema, source, named, exclude)
             if needs_label and schema.label is None:
@@ -303,8 +306,8 @@ class Dataset:
     def iter_tables(self, columns: Sequence[str] | None, batch_size: int) -> Iterator[Any]:
         """The same rows as pyarrow Tables of these columns (None: all)."""
         source = self._at_position()
-        if isinstance(source, CsvSource):
-            source.schema = self.schema  # text is parsed by the role of its column, whatever its first rows look like
+        if isinstance(source, FilesSource):
+            source.schema = self.schema  # columns are read by their roles, whatever the first rows look like
         return self._up_to_limit(source.iter_tables(columns, batch_size))
 
     def position(self) -> Position:
@@ -416,6 +419,17 @@ def _with_roles(
         own = getattr(schema, role)
         roles[role] = given.get(role, None if own in taken or own in exclude else own)
     return replace(schema, **roles)
+
+
+def _warn_of_later_columns(source: FilesSource) -> None:
+    """Warn of columns that are not used because the first file does not have them."""
+    columns = {name: path for name, path in source.later_columns().items() if not is_unnamed(name)}
+    for path in dict.fromkeys(columns.values()):
+        names = [repr(name) for name in columns if columns[name] == path]
+        shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+        warnings.warn(
+            f"{path} has columns that {source.paths[0]} does not have and that are not used: {shown}", stacklevel=3
+        )
 
 
 def _no_label(columns: Sequence[str]) -> str:

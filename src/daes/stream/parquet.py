@@ -10,7 +10,7 @@ from daes.stream.arrow import fs, pa, pq
 from daes.stream.cursor import Cursor, PiecewiseCursor, Position, SourceError
 from daes.stream.files import DataFile, Where
 from daes.stream.files_source import FilesSource
-from daes.stream.schema import is_text
+from daes.stream.schema import Schema, is_text
 
 SUFFIXES = (".parquet", ".pq")
 
@@ -85,11 +85,12 @@ class ParquetSource(FilesSource):
         return {**vars(self), "_handle": ("", None)}
 
     def _file_cursor(
-        self, file: DataFile, types: Mapping[str, Any], roles: Mapping[str, str], place: Position, rows_at_once: int
+        self, file: DataFile, types: Mapping[str, Any], schema: Schema | None, place: Position, rows_at_once: int
     ) -> Cursor:
         # Text read as a dictionary is hashed once per entry, which is five times as fast. But the dictionary is hashed
         # in every conversion, which does not pay off if few rows are converted at a time.
-        text = [name for name, kind in types.items() if roles.get(name) == "categorical" and is_text(kind)]
+        categories = () if schema is None else schema.categorical
+        text = [name for name in categories if name in types and is_text(types[name])]
         at_once = max(_MIN_ROWS, min(_MAX_ROWS, rows_at_once))
         opened = self._open(file, text if rows_at_once >= _MIN_DICTIONARY_ROWS else [])
         return _ParquetCursor(opened, file.path, list(types), at_once)

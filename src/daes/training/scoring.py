@@ -17,6 +17,7 @@ from daes.storage.run_folder import RunFolder
 from daes.stream.aligned import aligned_rows
 from daes.stream.arrow import pa, pa_csv, pq
 from daes.stream.bad_rows import BadRows
+from daes.stream.cursor import SourceError
 from daes.stream.dataset import Dataset
 from daes.stream.schema import Schema
 
@@ -156,12 +157,17 @@ def _writing(out: str | Path | BinaryIO) -> Iterator[Callable[[Any], None]]:
     else:
         opened = nullcontext(out)
     writer: Any = None
+    schema: Any = None
     with opened as file:
 
         def write(table: Any) -> None:
-            nonlocal writer
-            writer = writer or make(file, table.schema)
-            writer.write_table(table)
+            nonlocal writer, schema
+            if writer is None:
+                writer, schema = make(file, table.schema), table.schema
+            try:
+                writer.write_table(table.cast(schema))
+            except pa.ArrowInvalid as error:
+                raise SourceError(f"a column to keep must be of one type in all files: {error}") from error
 
         try:
             yield write

@@ -156,7 +156,7 @@ class AutoMLSource(FilesSource):
         return pa.schema([*fields, ("label", pa.float64())] if self._labels else fields)
 
     def _file_cursor(
-        self, file: DataFile, types: Mapping[str, Any], roles: Mapping[str, str], place: Position, rows_at_once: int
+        self, file: DataFile, types: Mapping[str, Any], schema: Schema | None, place: Position, rows_at_once: int
     ) -> Cursor:
         parsed = {}
         for name, kind in types.items():
