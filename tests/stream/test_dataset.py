@@ -11,8 +11,9 @@ from daes.stream.cursor import BatchError, SourceError
 from daes.stream.dataset import Dataset
 from daes.stream.files import DataFile
 from daes.stream.parquet import ParquetSource
+from daes.stream.prefetch import Prefetch
 from daes.stream.schema import Schema
-from daes.stream.source import BatchSource
+from daes.stream.source import BatchSource, TableSource
 
 TABLE = pa.table({"click": [0, 1, 1], "price": [0.5, 2.0, 1.0], "hour": [3, 4, 5], "city": ["a", "b", "c"]})
 
@@ -314,3 +315,10 @@ def test_of_many_files_few_are_compared(tmp_path, monkeypatch):
     found = source.later_columns()
     assert len(found) == len(opened) - 1 <= 16
     assert found["age"].endswith("99.parquet")
+
+
+def test_a_source_of_ones_own_has_no_shards():
+    table = TableSource(pa.table({"click": [0, 1], "price": [0.5, 2.0]}))
+    with pytest.raises(TypeError, match=r"a Prefetch cannot be divided into shards, got \(0, 2\)"):
+        Dataset.open(Prefetch(table, 2), shard=(0, 2))
+    assert [len(batch) for batch in Dataset.open(table, shard=(0, 2)).batches(1)] == [1]

@@ -64,7 +64,8 @@ def test_row_groups_are_skipped_by_their_metadata(tmp_path: Path, monkeypatch: p
     assert prices(source) == [float(row) for row in range(30, 40)]
     assert groups == [[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], [7, 8, 9]]  # the first is opened, and never read from
     groups.clear()
-    source = ParquetSource(path, shard=(1, 4))
+    source = ParquetSource(path)
+    source.configure(shard=(1, 4))
     assert prices(source, 2) == [2, 3, 10, 11, 18, 19, 26, 27, 34, 35]
     assert [opened[:1] for opened in groups] == [[0], [2], [4], [6], [8], []]
 

@@ -29,7 +29,7 @@ class CsvSource(FilesSource):
     """Rows of CSV or TSV files, in the order of the files; plain, .gz, .zst, .bz2 or .lz4.
 
     Args:
-        where, shard: see `FilesSource`.
+        where: see `FilesSource`.
         schema: how to read the columns in `iter_tables`, see `FilesSource`.
         separator: one character; by default a tab for .tsv and .tab, a bar for .psv, otherwise a comma.
         header: whether the first row has the names of the columns. A column without a name is called by its position:
@@ -67,10 +67,9 @@ class CsvSource(FilesSource):
         schema: Schema | None = None,
         separator: str | None = None,
         bad_rows: str = "error",
-        shard: tuple[int, int] | None = None,
         **format: Any,
     ) -> None:
-        super().__init__(where, shard=shard)
+        super().__init__(where)
         self.configure(bad_rows=bad_rows)
         separator = SEPARATORS.get(self._files[0].suffix, ",") if separator is None else separator
         self.format = CsvFormat(separator, **format)

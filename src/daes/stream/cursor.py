@@ -22,6 +22,7 @@ from daes.stream.schema import Schema, no_such_column
 Position = dict[str, int | str]
 
 NUMBER_ROLES = ("numerical", "label", "weight")
+MAX_WAIT = 60.0
 _ROWS_AT_ONCE = 65_536
 _HEARTBEAT = 1.0
 
@@ -134,43 +135,52 @@ class NumberedCursor(Cursor):
 class CursorSource(ABC):
     """Batches of an exact size, position, seek and shards on top of a `Cursor`.
 
+    The rows of a live source keep coming: an iterator over it ends only at `stop_row`. A batch is handed out when it is
+    full, or `max_wait` seconds after its first row arrived. While no rows arrive, a batch or table without rows is
+    handed out about every second, so that the caller can do other work, such as writing a checkpoint.
+
     Args:
-        shard: `(rank, world)`. Batches are numbered from 0 through the whole source, and batch i belongs to the rank
-            with i % world == rank; the others are skipped. `position()` counts all batches, so that after a `seek`
-            each rank continues with its own batches, whatever `world` was before. Ranks may differ by one in how many
-            batches they get.
         start: the place of the first row; a position has its keys.
+        max_wait: for a live source, seconds that a row waits at most for its batch to fill.
     """
 
-    is_live = False
-    """Whether rows keep coming. A live source never ends: while it waits it yields batches and tables without rows."""
-    max_wait = 0.0
-    """Seconds that a row of a live source waits at most for its batch to fill."""
     stop_row: int | None = None
     """Iterators made from now on end before this row; None for the end of the data."""
     skips = False
     """Whether bad rows are left out."""
     _label_map: Mapping[str, int] | None = None
+    _rank, _world = 0, 1
     _rows_at_once = _ROWS_AT_ONCE
 
-    def __init__(self, shard: tuple[int, int] | None = None, *, start: Position | None = None) -> None:
-        rank, world = (0, 1) if shard is None else shard
-        if not (isinstance(rank, int) and isinstance(world, int) and 0 <= rank < world):
-            raise ValueError(f"shard must be (rank, world) with 0 ≤ rank < world, got {shard!r}")
-        self._rank, self._world = rank, world
+    def __init__(self, *, start: Position | None = None, max_wait: float | None = None) -> None:
+        self.is_live, self.max_wait = max_wait is not None, max_wait or 0.0
+        if self.is_live:
+            if not 0 < self.max_wait <= MAX_WAIT:
+                raise ValueError(f"max_wait must be positive and at most {MAX_WAIT:g} seconds, got {max_wait:g}")
+            self._rows_at_once = 0  # one batch at a time: no row is held back for later batches
         self.bad_rows = BadRows()
         self._start: Position = {"skip": 0} if start is None else start
         self._position: Position = {"row": 0, "batch": 0, **self._start}
         self._iterators = 0
 
-    def configure(self, *, bad_rows: str | None = None, label_map: Mapping[str, int] | None = None) -> None:
-        """Change what is done with bad rows and how labels are read; None changes nothing.
+    def configure(
+        self,
+        *,
+        bad_rows: str | None = None,
+        label_map: Mapping[str, int] | None = None,
+        shard: tuple[int, int] | None = None,
+    ) -> None:
+        """Change what is done with bad rows, how labels are read, and which batches are read; None changes nothing.
 
         Args:
             bad_rows: what `iter_batches` does with a row whose label, weight or time is refused: "error", the default,
                 raises a `BatchError` that names the row; "skip" leaves the row out of its batch, which is then shorter,
                 and adds it to `bad_rows`.
             label_map: the text of a label to 0 or 1, if labels are something else; see `batch_from_table`.
+            shard: `(rank, world)`. Batches are numbered from 0 through the whole source, and batch i belongs to the
+                rank with i % world == rank; the others are skipped. `position()` counts all batches, so that after a
+                `seek` each rank continues with its own batches, whatever `world` was before. Ranks may differ by one in
+                how many batches they get.
         """
         if bad_rows not in (None, "error", "skip"):
             raise ValueError(f"bad_rows must be 'error' or 'skip', got {bad_rows!r}")
@@ -179,6 +189,13 @@ class CursorSource(ABC):
                 raise ValueError(f"label_map must map to 0 and 1, got {label!r} for {text!r}")
         self.skips = self.skips if bad_rows is None else bad_rows == "skip"
         self._label_map = dict(label_map) if label_map else self._label_map
+        if shard is not None:
+            rank, world = shard
+            if not (isinstance(rank, int) and isinstance(world, int) and 0 <= rank < world):
+                raise ValueError(f"shard must be (rank, world) with 0 ≤ rank < world, got {shard!r}")
+            if self.is_live and world > 1:
+                raise ValueError(f"a stream without an end is read by one process, got shard={shard!r}")
+            self._rank, self._world = shard
 
     @property
     @abstractmethod

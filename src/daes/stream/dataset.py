@@ -105,11 +105,11 @@ class Dataset:
             exclude: columns that are not used.
             needs_label: whether a schema without a label is an error.
             limit: read at most this many rows from the start; None for all.
-            options: `bad_rows` ("error" or "skip") and `label_map` (see `CursorSource.configure`); `format` ("parquet"
-                or "csv", if the file names do not tell); `shard=(rank, world)`, to get the batches i with
-                i % world == rank; for CSV files those of `CsvSource` (`separator`, `header`, `column_names`, `decimal`,
-                `quoting`, `missing`, `missing_categories`); for a dataset by name its own; `follow=True` for files that
-                keep arriving (`daes.stream.follow`), with `order` and `max_wait`.
+            options: `bad_rows` ("error" or "skip"), `label_map` and `shard=(rank, world)` (see
+                `CursorSource.configure`); `format` ("parquet" or "csv", if the file names do not tell); for CSV files
+                those of `CsvSource` (`separator`, `header`, `column_names`, `decimal`, `quoting`, `missing`,
+                `missing_categories`); for a dataset by name its own; `follow=True` for files that keep arriving
+                (`daes.stream.follow`), with `order` and `max_wait`.
         """
         named = {"label": label, "numerical": numerical, "categorical": categorical, "time": time, "weight": weight}
         source, known = _open(what, options)
@@ -140,7 +140,7 @@ class Dataset:
 
     @property
     def is_live(self) -> bool:
-        """Whether rows keep coming: see `daes.stream.live`."""
+        """Whether rows keep coming: see `CursorSource`."""
         return bool(getattr(self.source, "is_live", False))
 
     @property
@@ -390,13 +390,15 @@ def _open(what: Any, options: Mapping[str, Any]) -> tuple[Source, Dataset | None
     """The source of what `Dataset.open` takes; and the dataset, if it is one or names one."""
     if isinstance(what, Dataset) and options:
         raise TypeError(f"an open Dataset takes no options, got {', '.join(options)}")
-    policy = {name: options[name] for name in ("bad_rows", "label_map") if name in options}
+    policy = {name: options[name] for name in ("bad_rows", "label_map", "shard") if name in options}
     others = {name: value for name, value in options.items() if name not in policy}
     entry = find_entry(what)
     known = what if isinstance(what, Dataset) else None if entry is None else entry.open(what, **others)
     source = open_source(what, **others) if known is None else known.source
-    if policy and isinstance(source, CursorSource):
+    if isinstance(source, CursorSource):
         source.configure(**policy)
+    elif policy.get("shard") is not None:
+        raise TypeError(f"a {type(source).__name__} cannot be divided into shards, got {policy['shard']!r}")
     return source, known
 
 

@@ -24,7 +24,6 @@ class FilesSource(CursorSource):
 
     Args:
         where: a file, a glob, a directory or a URL, or a sequence of these; see `daes.stream.files.find_files`.
-        shard: `(rank, world)`, see `CursorSource`.
     """
 
     _suffixes: tuple[str, ...] = ()
@@ -32,7 +31,7 @@ class FilesSource(CursorSource):
     schema: Schema | None = None
     """How to read the columns in `iter_tables`; `iter_batches` has a schema of its own."""
 
-    def __init__(self, where: Where, *, shard: tuple[int, int] | None = None) -> None:
+    def __init__(self, where: Where) -> None:
         self._files = find_files(where, self._suffixes)
         first = self._files[0]
         for file in self._files:
@@ -41,7 +40,7 @@ class FilesSource(CursorSource):
                     f"all files must have the same partitions; {first.path} has {list(first.partitions)}, "
                     f"{file.path} has {list(file.partitions)}"
                 )
-        super().__init__(shard, start={"file": 0, "name": first.name, **self._file_start})
+        super().__init__(start={"file": 0, "name": first.name, **self._file_start})
 
     @property
     def paths(self) -> tuple[str, ...]:

@@ -13,10 +13,9 @@ from typing import Any
 from daes.formatting import counted
 from daes.stream.arrow import fs
 from daes.stream.bad_rows import BadRow
-from daes.stream.cursor import Cursor, Position, SourceError
+from daes.stream.cursor import Cursor, CursorSource, Position, SourceError
 from daes.stream.files import DataFile, find_files, is_directory_or_glob, natural_order
 from daes.stream.files_source import FilesSource
-from daes.stream.live import LiveSource
 from daes.stream.schema import Schema
 
 _log = logging.getLogger("daes.stream")
@@ -25,7 +24,7 @@ _UNFINISHED = (".tmp", ".temp", ".part", ".partial", ".inprogress", ".crdownload
 _BETWEEN_LISTINGS = 1.0
 
 
-class FollowedFiles(LiveSource):
+class FollowedFiles(CursorSource):
     """The files of a folder or a glob, each read once, then those that arrive later.
 
     A file counts as complete as soon as it has its name: write it under another name and rename it. Names that start
@@ -38,7 +37,7 @@ class FollowedFiles(LiveSource):
         make: opens one file as a source.
         accepts: whether to read a file, by its name.
         order: of the files that are there: by "name" (day_2 before day_10) or by "time", oldest first.
-        max_wait: see `LiveSource`.
+        max_wait: see `CursorSource`.
 
     If bad rows are skipped, so is a file that cannot be opened.
 

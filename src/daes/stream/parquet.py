@@ -23,7 +23,7 @@ class ParquetSource(FilesSource):
     """Rows of Parquet files, in the order of the files.
 
     Args:
-        where, shard: see `FilesSource`.
+        where: see `FilesSource`.
 
     Memory holds a few thousand rows of the columns read, whatever the size of files and row groups. The current file
     stays open and the footers are kept, so that a single file is opened once, however often its rows are read.
@@ -41,8 +41,8 @@ class ParquetSource(FilesSource):
 
     _suffixes = SUFFIXES
 
-    def __init__(self, where: Where, *, shard: tuple[int, int] | None = None) -> None:
-        super().__init__(where, shard=shard)
+    def __init__(self, where: Where) -> None:
+        super().__init__(where)
         self._footers: dict[str, Any] = {}
         self._handle: tuple[str, Any] = ("", None)
 

@@ -36,7 +36,6 @@ def open_automl(
     *,
     multi_value: str = "first",
     solutions: str | Path | None = None,
-    shard: tuple[int, int] | None = None,
 ) -> Dataset:
     """A dataset of the challenge: all training batches, then all test batches, each in the order of their numbers.
 
@@ -50,7 +49,6 @@ def open_automl(
             of values as the numerical column `M1_count`.
         solutions: a folder of solutions that are not next to their data (the challenge kept those of the test batches
             in a separate folder).
-        shard: `(rank, world)`, see `CursorSource`.
     """
     if multi_value not in ("first", "first+count"):
         raise ValueError(f"multi_value must be 'first' or 'first+count', got {multi_value!r}")
@@ -76,7 +74,7 @@ def open_automl(
         categorical=(*kinds["categorical"], *kinds["multi-value"]),
         time=kinds["time"][0] if kinds["time"] else None,
     )
-    source = AutoMLSource(labelled or data, columns, labels, shard)
+    source = AutoMLSource(labelled or data, columns, labels)
     return Dataset(source, schema, name=f"automl:{name}", notes=notes)
 
 
@@ -132,9 +130,8 @@ class AutoMLSource(FilesSource):
         where: Sequence[DataFile],
         columns: Sequence[str],
         labels: Mapping[str, DataFile],
-        shard: tuple[int, int] | None,
     ) -> None:
-        super().__init__(where, shard=shard)
+        super().__init__(where)
         self._labels = dict(labels)
         self._format = _format(self._files[0], columns)
         self._columns = list(columns)
