@@ -34,6 +34,7 @@ deliberate collisions. NumPy computes it for whole columns at once; the hash fun
 values. `daes.stream.category_text` defines the text of a category, whatever format it is stored in.
 """
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,7 @@ _ALL_BITS = (1 << 64) - 1
 
 _BLOCK = 16_384  # values at a time: the temporaries stay in the second-level cache, and calls cost little
 _LONG = 512  # bytes; longer texts are hashed one by one, since a step for the whole column would serve few rows
+_POWERS_OF_TEN = np.array([10**power for power in range(1, 20)], dtype=np.uint64)
 _KEEP_BYTES = np.array([(1 << (8 * count)) - 1 for count in range(9)], dtype=np.uint64)
 
 
@@ -100,7 +102,10 @@ def _hash_array(array: Any, out: Hashes) -> None:
         return
     if pa.types.is_boolean(kind):
         out[:] = np.where(array.fill_null(False).to_numpy(zero_copy_only=False), hash_text("true"), hash_text("false"))
-    elif is_text(kind) or pa.types.is_integer(kind):
+    elif pa.types.is_integer(kind):
+        for start in range(0, len(array), _BLOCK):
+            _hash_integers(array.slice(start, _BLOCK), out[start : start + _BLOCK])
+    elif is_text(kind):
         plain = pa.types.is_string(kind) or pa.types.is_large_string(kind)
         _hash_strings(array if plain else pc.cast(array, pa.large_string()), out)
     else:
@@ -127,6 +132,62 @@ def _hash_dictionary(array: Any, out: Hashes) -> None:
     table = np.zeros(len(array.dictionary) + 1, dtype=np.int64)  # entry 0 stands for null
     _hash_array(array.dictionary, table[1:])
     np.take(table, array.indices.cast(pa.int64()).fill_null(-1).to_numpy() + 1, out=out)
+
+
+def _hash_integers(array: Any, out: Hashes) -> None:
+    """Hash a block of integers as their decimal text; null slots get any value."""
+    values = (array.fill_null(0) if array.null_count else array).to_numpy()
+    if values.min() < 0:
+        _hash_strings(pc.cast(array, pa.string()), out)
+        return
+    words, lengths = _decimal_words(values.astype(np.uint64))
+    hashes, spare = out.view(np.uint64), np.empty(out.size, dtype=np.uint64)
+    np.multiply(lengths + np.uint64(1), np.uint64(_LENGTH_FACTOR), out=hashes)
+    for position, word in enumerate(words):
+        np.bitwise_xor(word, hashes, out=word)
+        _mix(word, spare)
+        np.copyto(hashes, word, where=lengths > 8 * position)
+    _finish(hashes)
+
+
+def _decimal_words(values: _Words) -> tuple[list[_Words], _Words]:
+    """The words of the values' decimal texts, first words first, and the lengths of the texts."""
+    lengths = np.searchsorted(_POWERS_OF_TEN, values, side="right").astype(np.uint64) + np.uint64(1)
+    words: list[_Words] = []
+    for _ in range(0, int(lengths.max()), 8):
+        higher = values // np.uint64(10**8)
+        words.insert(0, _eight_digits(values - higher * np.uint64(10**8)))
+        values = higher
+    # The texts are right-aligned in the words: shift out their leading zeros, first by whole words, then by bits.
+    spaces = np.uint64(8 * len(words)) - lengths
+    for _ in words[1:]:
+        far = spaces >= 8
+        following = [*words[1:], np.zeros_like(lengths)]
+        words = [np.where(far, after, word) for word, after in zip(words, following, strict=True)]
+        spaces -= np.where(far, np.uint64(8), np.uint64(0))
+    bits = np.uint64(8) * spaces
+    for word, after in pairwise(words):
+        np.right_shift(word, bits, out=word)
+        word |= after << (np.uint64(64) - bits)
+    np.right_shift(words[-1], bits, out=words[-1])
+    return words, lengths
+
+
+def _eight_digits(values: _Words) -> _Words:
+    """Values below 10⁸ as words of 8 ASCII digits, leading zeros included.
+
+    The value is split into lanes of 32 bits with 4 digits each, then of 16 bits with 2 and of 8 bits with 1, all lanes
+    at once, with the leading digit in the lowest lane. Multiplying by 10486/2²⁰ and 103/2¹⁰ and rounding down divides
+    all numbers of 4 digits by 100 and all of 2 digits by 10.
+    """
+    high = values // np.uint64(10_000)
+    fours = high | ((values - high * np.uint64(10_000)) << np.uint64(32))
+    high = ((fours * np.uint64(10_486)) >> np.uint64(20)) & np.uint64(0x0000007F_0000007F)
+    pairs = high | ((fours - high * np.uint64(100)) << np.uint64(16))
+    high = ((pairs * np.uint64(103)) >> np.uint64(10)) & np.uint64(0x000F_000F_000F_000F)
+    digits: _Words = high | ((pairs - high * np.uint64(10)) << np.uint64(8))
+    digits |= np.uint64(0x30303030_30303030)
+    return digits
 
 
 def _hash_strings(array: Any, out: Hashes) -> None:
