@@ -137,6 +137,15 @@ def test_a_category_may_have_another_type_in_each_file(
     assert batch.numerical[:, 0].tolist() == [1.0, 2.0, 3.0] * 8
     tables = list(data.from_start().iter_tables(None, 2))  # as the summary of columns and predictions read them
     assert sum(len(table) for table in tables) == 24
+    others = data.with_schema(Schema("click", ("price",), ())).from_start().iter_tables(["id"], 24)  # none has a role
+    assert sum(len(table) for table in others) == 24
+
+
+def test_a_column_without_a_role_keeps_its_type_if_there_is_a_common_one(tmp_path: Path) -> None:
+    for number, kind in enumerate((pa.int32(), pa.int64())):
+        pq.write_table(pa.table({"id": pa.array([1], kind), "price": [1.0]}), tmp_path / f"{number}.parquet")
+    (table,) = Dataset.open(tmp_path, schema=Schema(None, ("price",), ())).iter_tables(["id"], 10)
+    assert table.schema.field("id").type == pa.int64()
 
 
 def test_booleans_are_categories_and_numbers(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -423,12 +423,16 @@ def _place_of(row: int, places: list[tuple[int, Position]]) -> Position:
 
 
 def _with_equal_types(tables: Sequence[Any], roles: Mapping[str, str]) -> list[Any]:
-    """The tables without dictionaries; where types differ, categories as their text and numbers as floats."""
+    """The tables without dictionaries; where types differ, categories as their text and numbers as floats.
+
+    Columns without a role stay as they are if Arrow knows a type for all of them.
+    """
     tables = [table.cast(_without_dictionaries(table.schema)) for table in tables]
     for place, name in enumerate(tables[0].column_names):
-        role = roles.get(name, "unused" if roles else None)
+        role = roles.get(name, "unused" if roles else "time")
         columns = [table.column(place) for table in tables]
-        if role in ("time", None) or len({column.type for column in columns}) == 1:
+        types = {column.type for column in columns}
+        if role == "time" or len(types) == 1 or (role == "unused" and _have_common_type(types)):
             continue
         if role in NUMBER_ROLES:
             columns = [column.cast(pa.float64()) for column in columns]
@@ -436,6 +440,14 @@ def _with_equal_types(tables: Sequence[Any], roles: Mapping[str, str]) -> list[A
             columns = [category_text(column).cast(pa.large_string()) for column in columns]
         tables = [table.set_column(place, name, column) for table, column in zip(tables, columns, strict=True)]
     return tables
+
+
+def _have_common_type(types: Iterable[Any]) -> bool:
+    try:
+        pa.unify_schemas([pa.schema([("", kind)]) for kind in types], promote_options="permissive")
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def _without_dictionaries(schema: Any) -> Any:

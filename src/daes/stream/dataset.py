@@ -18,7 +18,7 @@ from daes.stream.datasets import find_entry
 from daes.stream.files_source import FilesSource
 from daes.stream.opening import absolute, name_of, open_source
 from daes.stream.prefetch import Prefetch
-from daes.stream.schema import LABEL_NAMES, Schema, infer_schema, is_unnamed, no_such_column
+from daes.stream.schema import LABEL_NAMES, Schema, infer_schema, no_such_column
 from daes.stream.source import BatchSource, Source, TableSource
 
 _ROWS_AT_ONCE = 65_536
@@ -115,9 +115,7 @@ class Dataset:
         source, known = _open(what, options)
         if schema is None:
             if known is None:
-                schema = infer_schema(source.arrow_schema, **named, exclude=exclude)  # type: ignore[arg-type]
-                if isinstance(source, FilesSource) and (numerical is None or categorical is None):
-                    _warn_of_later_columns(source)
+                schema = _infer(source, named, exclude)
             else:
                 schema = _with_roles(known.schema, source, named, exclude)
             if needs_label and schema.label is None:
@@ -423,15 +421,16 @@ def _with_roles(
     return replace(schema, **roles)
 
 
-def _warn_of_later_columns(source: FilesSource) -> None:
-    """Warn of columns that are not used because the first file does not have them."""
-    columns = {name: path for name, path in source.later_columns().items() if not is_unnamed(name)}
-    for path in dict.fromkeys(columns.values()):
-        names = [repr(name) for name in columns if columns[name] == path]
+def _infer(source: Source, named: Mapping[str, Any], exclude: Sequence[str]) -> Schema:
+    """What `infer_schema` finds, with a warning of columns that are not used because the first file lacks them."""
+    later = source.later_columns() if isinstance(source, FilesSource) else {}
+    schema = infer_schema(source.arrow_schema, **named, exclude=[name for name in exclude if name not in later])
+    unused = {name: path for name, path in later.items() if name not in exclude}
+    for path in dict.fromkeys(unused.values()) if named["numerical"] is None or named["categorical"] is None else ():
+        names = [repr(name) for name in unused if unused[name] == path]
         shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
-        warnings.warn(
-            f"{path} has columns that {source.paths[0]} does not have and that are not used: {shown}", stacklevel=3
-        )
+        warnings.warn(f"{path} has columns that are not used, since the first file lacks them: {shown}", stacklevel=3)
+    return schema
 
 
 def _no_label(columns: Sequence[str]) -> str:

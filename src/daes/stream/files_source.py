@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from daes.stream.arrow import pa
 from daes.stream.cursor import NUMBER_ROLES, Cursor, CursorSource, Position, SourceError, check_columns
 from daes.stream.files import DataFile, Where, find_files
-from daes.stream.schema import Schema, column_kind, is_text
+from daes.stream.schema import Schema, column_kind, is_text, is_unnamed
 
 _COMPARED = 16
 
@@ -67,7 +67,7 @@ class FilesSource(CursorSource):
         for file in later[:: max(1, -(-len(later) // _COMPARED))]:
             with suppress(SourceError, OSError):
                 for name in self._file_schema(file).names:
-                    if name not in self.arrow_schema.names:
+                    if name not in self.arrow_schema.names and not is_unnamed(name):
                         found[name] = file.path
         return found
 

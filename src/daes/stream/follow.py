@@ -148,7 +148,7 @@ class _FollowCursor(Cursor):
     def ready(self) -> bool:
         while True:
             if self._inner is not None:
-                if self._readable(self._inner.ready):
+                if self._try_to_read(self._inner.ready):
                     return True
                 self._finish()
             if not self._queue:
@@ -158,9 +158,9 @@ class _FollowCursor(Cursor):
             file = self._queue.popleft()
             self._source.waiting = len(self._queue)
             self._name = file.path
-            self._readable(self._open, file, {})
+            self._try_to_read(self._open, file, {})
 
-    def _readable(self, step: Callable[..., Any], *arguments: Any) -> Any:
+    def _try_to_read(self, step: Callable[..., Any], *arguments: Any) -> Any:
         """The result of the step; None if the file cannot be read and is skipped."""
         try:
             return step(*arguments)
