@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from daes.choices import check_choice
 from daes.storage.segments import Segments
 from daes.stream.batch import Batch, KeyedBatch
 from daes.stream.messages import LabelReader
@@ -58,8 +59,7 @@ class LateLabels:
         for name in ("window", "max_pending"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        if self.overflow not in OVERFLOW:
-            raise ValueError(f"overflow must be one of {', '.join(OVERFLOW)}, got {self.overflow!r}")
+        check_choice("overflow", self.overflow, OVERFLOW)
 
 
 @dataclass
