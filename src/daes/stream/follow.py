@@ -103,13 +103,6 @@ class FollowedFiles(CursorSource):
             return sorted(files, key=lambda file: (times[file.path], natural_order(file.path)))
         return files
 
-    def open_file(self, file: DataFile) -> FilesSource:
-        """One of the files as a source that adds its bad rows to those of this source."""
-        source = self._make(file)
-        source.configure(bad_rows="skip" if self.skips else "error", label_map=self._label_map)
-        source.bad_rows = self.bad_rows
-        return source
-
     def _row_at(self, place: Position) -> tuple[str, int]:
         name, inner = str(place["name"]), json.loads(str(place["place"]) or "{}")
         return name, self.bad_rows.number(name, int(inner.get("offset_row", 0)), int(place["skip"]) + 1)
@@ -142,7 +135,9 @@ class _FollowCursor(Cursor):
             self._open(found[0], json.loads(str(place["place"])))
 
     def _open(self, file: DataFile, place: Position) -> None:
-        source = self._source.open_file(file)
+        source, followed = self._source._make(file), self._source
+        source.configure(bad_rows="skip" if followed.skips else "error", label_map=followed._label_map)
+        source.bad_rows = followed.bad_rows
         self._inner = source._cursor(self._columns, self._schema, place, self._at_once)
 
     def ready(self) -> bool:

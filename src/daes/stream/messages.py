@@ -236,11 +236,7 @@ class _MessageCursor(PiecewiseCursor):
     """
 
     def __init__(
-        self,
-        consumer: Consumer,
-        decoder: Decoder,
-        offsets: str,
-        owner: "MessageSource | LabelReader",
+        self, consumer: Consumer, decoder: Decoder, offsets: str, owner: "MessageSource | LabelReader"
     ) -> None:
         self._consumer, self._decoder, self._owner = consumer, decoder, owner
         self._offsets, self._inside = parse_offsets(offsets)

@@ -31,12 +31,7 @@ _DATA = re.compile(r"(?P<name>.+)_(?P<part>train|test)[0-9]*\.data")
 _LABELS = CsvFormat(column_names=("label",), quoting=False)
 
 
-def open_automl(
-    path: str | Path,
-    *,
-    multi_value: str = "first",
-    solutions: str | Path | None = None,
-) -> Dataset:
+def open_automl(path: str | Path, *, multi_value: str = "first", solutions: str | Path | None = None) -> Dataset:
     """A dataset of the challenge: all training batches, then all test batches, each in the order of their numbers.
 
     Columns are named by kind and counted from 1: numerical `I1`…, categorical `C1`…, multi-value `M1`…, time `T1`….
@@ -125,12 +120,7 @@ def _text(files: Sequence[DataFile], name: str) -> str | None:
 class AutoMLSource(FilesSource):
     """Data files, in order, with the names of their columns and the solution for each path; see `open_automl`."""
 
-    def __init__(
-        self,
-        where: Sequence[DataFile],
-        columns: Sequence[str],
-        labels: Mapping[str, DataFile],
-    ) -> None:
+    def __init__(self, where: Sequence[DataFile], columns: Sequence[str], labels: Mapping[str, DataFile]) -> None:
         super().__init__(where)
         self._labels = dict(labels)
         self._format = _format(self._files[0], columns)
