@@ -409,49 +409,41 @@ def join_pieces(pieces: Sequence[Any], roles: Mapping[str, str] | None = None) -
         return pieces[0] if pieces else None
     if isinstance(pieces[0], Batch):
         return Batch.concat(pieces)
+    if all(piece.schema == pieces[0].schema for piece in pieces):
+        return pa.concat_tables(pieces)
+    other = "unused" if roles else "unknown"
+    return pa.table(
+        {
+            name: _join_columns([piece.column(name) for piece in pieces], (roles or {}).get(name, other))
+            for name in pieces[0].column_names
+        }
+    )
+
+
+def _join_columns(columns: Sequence[Any], role: str) -> Any:
+    """Columns as one, without dictionaries; if their types differ, categories become text and numbers floats."""
+    dictionary = pa.types.is_dictionary
+    columns = [column.cast(column.type.value_type) if dictionary(column.type) else column for column in columns]
+    target = _common_type({column.type for column in columns})
+    if any(column.type != target for column in columns):
+        if role in NUMBER_ROLES:
+            target = pa.float64()
+        elif role == "categorical" or (role == "unused" and target is None):
+            columns, target = [category_text(column) for column in columns], pa.large_string()
+        elif target is None:
+            types = ", ".join(dict.fromkeys(str(column.type) for column in columns))
+            raise SourceError(f"files must agree on the types of their columns, got {types}")
+    return pa.concat_tables([pa.table({"": column.cast(target)}) for column in columns]).column(0)
+
+
+def _common_type(types: Iterable[Any]) -> Any | None:
+    """The type that Arrow promotes all of these types to, None if there is none."""
     try:
-        if any(piece.schema != pieces[0].schema for piece in pieces):
-            pieces = _with_equal_types(pieces, roles or {})
-        return pa.concat_tables(pieces, promote_options="permissive")
-    except pa.ArrowException as error:
-        raise SourceError(f"files must agree on the types of their columns: {error}") from error
+        return pa.unify_schemas([pa.schema([("", of)]) for of in types], promote_options="permissive").field(0).type
+    except pa.ArrowException:
+        return None
 
 
 def _place_of(row: int, places: list[tuple[int, Position]]) -> Position:
     start, place = places[bisect_right(places, row, key=lambda mark: mark[0]) - 1]
     return {**place, "skip": int(place["skip"]) + row - start}
-
-
-def _with_equal_types(tables: Sequence[Any], roles: Mapping[str, str]) -> list[Any]:
-    """The tables without dictionaries; where types differ, categories as their text and numbers as floats.
-
-    Columns without a role stay as they are if Arrow knows a type for all of them.
-    """
-    tables = [table.cast(_without_dictionaries(table.schema)) for table in tables]
-    for place, name in enumerate(tables[0].column_names):
-        role = roles.get(name, "unused" if roles else "time")
-        columns = [table.column(place) for table in tables]
-        types = {column.type for column in columns}
-        if role == "time" or len(types) == 1 or (role == "unused" and _have_common_type(types)):
-            continue
-        if role in NUMBER_ROLES:
-            columns = [column.cast(pa.float64()) for column in columns]
-        else:
-            columns = [category_text(column).cast(pa.large_string()) for column in columns]
-        tables = [table.set_column(place, name, column) for table, column in zip(tables, columns, strict=True)]
-    return tables
-
-
-def _have_common_type(types: Iterable[Any]) -> bool:
-    try:
-        pa.unify_schemas([pa.schema([("", kind)]) for kind in types], promote_options="permissive")
-    except pa.ArrowException:
-        return False
-    return True
-
-
-def _without_dictionaries(schema: Any) -> Any:
-    dictionary = pa.types.is_dictionary
-    return pa.schema(
-        [(field.name, field.type.value_type if dictionary(field.type) else field.type) for field in schema]
-    )
