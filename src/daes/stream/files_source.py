@@ -119,30 +119,6 @@ class FilesSource(CursorSource):
     def _roles(self, schema: Schema | None) -> dict[str, str]:
         return super()._roles(schema or self.schema)
 
-    def _open_file(
-        self, file: DataFile, columns: Sequence[str], schema: Schema | None, place: Position, rows_at_once: int
-    ) -> tuple[Cursor, dict[str, Any]]:
-        """The cursor of a file, and the partitions among `columns` as Arrow scalars."""
-        inside, roles = self._file_schema(file), self._roles(schema)
-        partitions = {
-            key: _partition(key, value, roles.get(key), file.path)
-            for key, value in file.partitions.items()
-            if key in columns and key not in inside.names
-        }
-        own = [name for name in columns if name not in partitions] or inside.names[:1]
-        check_columns(own, inside.names, f"{file.path}: ")
-        types = {name: inside.field(name).type for name in own}
-        for name, found in types.items():
-            expected = self.arrow_schema.field(name).type
-            kinds = {_kind(kind, roles.get(name, "unused" if roles else None)) for kind in (expected, found)}
-            if len(kinds - {"null"}) > 1:
-                advice = "; as a category (--categorical) it can be both" if kinds == {"numerical", "text"} else ""
-                raise SourceError(
-                    f"files must agree on their columns; {name!r} is {expected} in {self._files[0].path} "
-                    f"and {found} in {file.path}{advice}"
-                )
-        return self._file_cursor(file, types, schema, place, rows_at_once), partitions
-
 
 def _kind(arrow_type: Any, role: str | None) -> str:
     """What the types of a column must have in common in all files, given its role."""
@@ -170,10 +146,29 @@ class _Chain(Cursor):
     def _open(self, number: int, place: Position) -> None:
         self.close()
         self._number = number
-        if number < len(self._source._files):
-            self._inner, self._partitions = self._source._open_file(
-                self._source._files[number], self._columns, self._schema, place, self._at_once
-            )
+        source, files = self._source, self._source._files
+        if number == len(files):
+            return
+        file, roles = files[number], source._roles(self._schema)
+        inside = source._file_schema(file)
+        self._partitions = {
+            key: _partition(key, value, roles.get(key), file.path)
+            for key, value in file.partitions.items()
+            if key in self._columns and key not in inside.names
+        }
+        own = [name for name in self._columns if name not in self._partitions] or inside.names[:1]
+        check_columns(own, inside.names, f"{file.path}: ")
+        types = {name: inside.field(name).type for name in own}
+        for name, found in types.items():
+            expected = source.arrow_schema.field(name).type
+            kinds = {_kind(kind, roles.get(name, "unused" if roles else None)) for kind in (expected, found)}
+            if len(kinds - {"null"}) > 1:
+                advice = "; as a category (--categorical) it can be both" if kinds == {"numerical", "text"} else ""
+                raise SourceError(
+                    f"files must agree on their columns; {name!r} is {expected} in {files[0].path} "
+                    f"and {found} in {file.path}{advice}"
+                )
+        self._inner = source._file_cursor(file, types, self._schema, place, self._at_once)
 
     def ready(self) -> bool:
         while self._inner is not None:
