@@ -245,7 +245,7 @@ def _read_label(column: Any, name: str, label_map: Mapping[str, int] | None) -> 
         text = pc.cast(category_text(column), pa.string())
         found = np.asarray(pc.fill_null(pc.index_in(text, value_set=known, skip_nulls=True), -1))
         _refuse(found < 0, column, f"label column {name!r} must hold {' or '.join(map(repr, label_map))}")
-        return np.array(list(label_map.values()), dtype=np.float32)[found]
+        return np.take(np.array(list(label_map.values()), dtype=np.float32), found)
     if is_text(column.type):
         raise TypeError(
             f"label column {name!r} must hold numbers; it is of type {column.type}; --label-map TEXT=1, in Python "

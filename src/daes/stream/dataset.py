@@ -423,10 +423,11 @@ def _with_roles(
 
 def _infer(source: Source, named: Mapping[str, Any], exclude: Sequence[str]) -> Schema:
     """What `infer_schema` finds, with a warning of columns that are not used because the first file lacks them."""
-    later = source.later_columns() if isinstance(source, FilesSource) else {}
+    all_named = named["numerical"] is not None and named["categorical"] is not None
+    later = source.later_columns() if isinstance(source, FilesSource) and not all_named else {}
     schema = infer_schema(source.arrow_schema, **named, exclude=[name for name in exclude if name not in later])
     unused = {name: path for name, path in later.items() if name not in exclude}
-    for path in dict.fromkeys(unused.values()) if named["numerical"] is None or named["categorical"] is None else ():
+    for path in dict.fromkeys(unused.values()):
         names = [repr(name) for name in unused if unused[name] == path]
         shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
         warnings.warn(f"{path} has columns that are not used, since the first file lacks them: {shown}", stacklevel=3)

@@ -65,12 +65,10 @@ class TableSource(CursorSource):
 
     @property
     def arrow_schema(self) -> Any:
-        """Column names and types as a pyarrow Schema."""
         return self._table.schema
 
     @property
     def num_rows(self) -> int:
-        """The rows of the table."""
         return int(self._table.num_rows)
 
     def _cursor(self, columns: Sequence[str], schema: Schema | None, place: Position, rows_at_once: int) -> Cursor:
@@ -113,7 +111,6 @@ class BatchSource(NumberedSource):
 
     @property
     def num_rows(self) -> int:
-        """All rows."""
         return len(self.rows)
 
     @property
