@@ -253,7 +253,8 @@ def test_rows_are_numbered_through_and_only_good_ones_count(
     assert [bad.row - 1 for bad in source.bad_rows.first] == [row for row in range(100) if row not in good]
     source.seek({"row": 40})
     assert next(source.iter_batches(SCHEMA, 3)).numerical[:, 0].tolist() == good[40:43]
-    second = CsvSource(path, bad_rows="skip", shard=(1, 2))
+    second = CsvSource(path, bad_rows="skip")
+    second.configure(shard=(1, 2))
     assert [batch.numerical[0, 0] for batch in second.iter_batches(SCHEMA, 5)] == good[5::10]
 
 

@@ -9,8 +9,11 @@ import pytest
 from daes.stream.csv import CsvSource
 from daes.stream.cursor import BatchError, SourceError
 from daes.stream.dataset import Dataset
+from daes.stream.files import DataFile
+from daes.stream.parquet import ParquetSource
+from daes.stream.prefetch import Prefetch
 from daes.stream.schema import Schema
-from daes.stream.source import BatchSource
+from daes.stream.source import BatchSource, TableSource
 
 TABLE = pa.table({"click": [0, 1, 1], "price": [0.5, 2.0, 1.0], "hour": [3, 4, 5], "city": ["a", "b", "c"]})
 
@@ -283,3 +286,40 @@ def test_a_bad_row_takes_few_others_from_a_fingerprint_and_is_named_where_nothin
 def test_no_value_in_any_column_is_said():
     with pytest.raises(ValueError, match="at least one column must have a value, got none in any row: price, city"):
         Dataset.open(pa.table({"click": [0, 1], "price": pa.nulls(2), "city": pa.nulls(2)}))
+
+
+def test_columns_that_only_later_files_have_are_named_by_a_warning(tmp_path, recwarn):
+    (tmp_path / "1.csv").write_text("click,price\n1,0.5\n0,2\n")
+    (tmp_path / "2.csv").write_text("click,price,,age\n1,0.5,x,3\n0,2,x,4\n")
+    (tmp_path / "3.csv").write_text("")  # cannot be read: that is said when its turn comes
+    sentence = r"2\.csv has columns that are not used, since the first file lacks them: 'age'$"
+    with pytest.warns(UserWarning, match=sentence):
+        assert Dataset.open(tmp_path).schema.columns == ("click", "price")
+    with pytest.warns(UserWarning, match=sentence):
+        Dataset.open(tmp_path, numerical=["price"])
+    recwarn.clear()
+    Dataset.open(tmp_path, schema=Schema("click", ("price",), ()))
+    Dataset.open(tmp_path, numerical=["price"], categorical=[])
+    Dataset.open(tmp_path / "[1-1].csv")
+    Dataset.open(tmp_path, exclude=["age"])
+    assert not recwarn.list
+
+
+def test_of_many_files_few_are_compared(tmp_path, monkeypatch):
+    for number in range(100):
+        more = {"age": [3]} if number == 99 else {f"only_{number}": [3]} if number else {}
+        pq.write_table(pa.table({"click": [1], "price": [0.5], **more}), tmp_path / f"{number}.parquet")
+    source = ParquetSource(tmp_path)
+    opened = []
+    genuine = DataFile.open
+    monkeypatch.setattr(DataFile, "open", lambda file: opened.append(file.name) or genuine(file))
+    found = source.later_columns()
+    assert len(found) == len(opened) - 1 <= 16
+    assert found["age"].endswith("99.parquet")
+
+
+def test_a_source_of_ones_own_has_no_shards():
+    table = TableSource(pa.table({"click": [0, 1], "price": [0.5, 2.0]}))
+    with pytest.raises(TypeError, match=r"a Prefetch cannot be divided into shards, got \(0, 2\)"):
+        Dataset.open(Prefetch(table, 2), shard=(0, 2))
+    assert [len(batch) for batch in Dataset.open(table, shard=(0, 2)).batches(1)] == [1]

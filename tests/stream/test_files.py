@@ -1,3 +1,4 @@
+import sys
 from pathlib import Path
 
 import fsspec
@@ -5,8 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from daes.stream import files
 from daes.stream.cursor import SourceError
-from daes.stream.files import find_files, natural_order
+from daes.stream.files import find_files, is_directory_or_glob, natural_order
 from daes.stream.parquet import ParquetSource
 
 
@@ -104,6 +106,28 @@ def test_other_filesystems_through_fsspec() -> None:
         memory.rm("/stream", recursive=True)
     with pytest.raises(SourceError, match=r"nosuch://x/y\.parquet cannot be read: .*nosuch"):
         find_files("nosuch://x/y.parquet")
+
+
+def test_an_address_that_cannot_be_resolved_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SourceError, match=r"^ftp://localhost:1/day\.csv cannot be reached: Connection refused$"):
+        find_files("ftp://localhost:1/day.csv")
+    with pytest.raises(SourceError, match=r"^s3a://b/day\.csv cannot be read: .*s3fs.*; otherwise copy the files"):
+        find_files("s3a://b/day.csv")
+    with pytest.raises(SourceError, match=r"^nosuch://x cannot be read: nosuch:// is not known; use a path or one of "):
+        is_directory_or_glob("nosuch://x")
+
+    class WithoutGoogle:
+        @staticmethod
+        def from_uri(url: str) -> None:
+            assert url == "gs://ads/day.csv?retry_limit_seconds=60"
+            raise pa.ArrowNotImplementedError("Got GCS URI but Arrow compiled without GCS support")
+
+    monkeypatch.setattr(files.fs, "FileSystem", WithoutGoogle)
+    with pytest.raises(SourceError, match=r"^gs://ads/day\.csv cannot be read: .*gcsfs.*; otherwise copy the files"):
+        find_files("gs://ads/day.csv")
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(SourceError, match=r"^gs://ads/day\.csv cannot be read: fsspec .*pip install fsspec"):
+        find_files("gs://ads/day.csv")
 
 
 def test_endings(tree: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from daes.stream.cursor import SourceError
 from daes.stream.dataset import Dataset
+from daes.stream.hashing import hash_text
 from daes.stream.prefetch import Prefetch
 from daes.stream.schema import Schema
 
@@ -204,3 +205,10 @@ def test_a_file_that_is_damaged_inside_is_skipped_from_there_on(tmp_path, quick)
     read = [price for batch in take(data, 1) for price in batch]
     assert read[-1] == 1.0
     assert "the file cannot be read from here on" in data.bad_rows.first[0].reason
+
+
+def test_a_category_may_have_another_type_in_each_file(tmp_path, quick):
+    for number, ids in enumerate(([7, 8], ["7", "x"])):
+        pq.write_table(pa.table({"click": [0, 1], "price": [1, 2], "city": ids}), tmp_path / f"{number}.parquet")
+    batch = next(iter(follow(tmp_path).iter_batches(SCHEMA, 4)))
+    assert batch.categorical[:, 0].tolist() == [hash_text(text) for text in ("7", "8", "7", "x")]

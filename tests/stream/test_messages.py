@@ -2,6 +2,7 @@ import json
 import re
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -329,10 +330,11 @@ def test_a_bad_address_is_a_sentence(url, message):
         Dataset.open(url)
 
 
-def test_options_of_files_are_not_those_of_topics():
+def test_options_of_files_are_not_those_of_topics(monkeypatch):
     for options in ({"format": "csv"}, {"follow": True}, {"separator": ";"}, {"order": "name"}):
         with pytest.raises(TypeError, match="is for files, got "):
             Dataset.open("nats://localhost/ads", **options)
+    monkeypatch.setattr("daes.stream.opening.connect", lambda url: SimpleNamespace(start=lambda: {0: 1}))
     with pytest.raises(ValueError, match="read by one process"):
         Dataset.open("nats://localhost/ads", shard=(0, 2))
 

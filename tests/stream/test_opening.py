@@ -80,8 +80,6 @@ def test_tables_and_frames() -> None:
     source = TableSource(TABLE)
     assert open_source(source) is source
     assert (name_of(reader), name_of(source)) == ("reader", "TableSource")
-    with pytest.raises(TypeError, match=r"a source has its own shard, got \(0, 2\)"):
-        open_source(source, shard=(0, 2))
     with pytest.raises(TypeError, match="separator is for files, got ';' and a Table"):
         open_source(TABLE, separator=";")
     with pytest.raises(TypeError, match="table must be an Arrow table or a pandas or polars frame, got int"):
@@ -89,7 +87,8 @@ def test_tables_and_frames() -> None:
 
 
 def test_shards_and_options(folder: Path) -> None:
-    source = open_source(folder / "rows.csv", shard=(1, 2), bad_rows="skip")
+    source = open_source(folder / "rows.csv", bad_rows="skip")
+    source.configure(shard=(1, 2))
     assert [batch.numerical[0, 0] for batch in source.iter_batches(SCHEMA, 1)] == [2.0]
     with pytest.raises(TypeError, match=r"options of CSV files: separator; .*rows\.parquet is a Parquet file"):
         open_source(folder / "rows.parquet", separator=";")

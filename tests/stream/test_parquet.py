@@ -8,7 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from daes.stream import parquet
+from daes.stream.batch import Batch
 from daes.stream.cursor import CursorSource, SourceError
+from daes.stream.dataset import Dataset
 from daes.stream.files import DataFile
 from daes.stream.hashing import hash_text
 from daes.stream.parquet import ParquetSource
@@ -62,7 +64,8 @@ def test_row_groups_are_skipped_by_their_metadata(tmp_path: Path, monkeypatch: p
     assert prices(source) == [float(row) for row in range(30, 40)]
     assert groups == [[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], [7, 8, 9]]  # the first is opened, and never read from
     groups.clear()
-    source = ParquetSource(path, shard=(1, 4))
+    source = ParquetSource(path)
+    source.configure(shard=(1, 4))
     assert prices(source, 2) == [2, 3, 10, 11, 18, 19, 26, 27, 34, 35]
     assert [opened[:1] for opened in groups] == [[0], [2], [4], [6], [8], []]
 
@@ -103,6 +106,88 @@ def test_types_of_one_kind_go_together_within_a_batch(tmp_path: Path) -> None:
     source.seek({"row": 0})
     (table,) = source.iter_tables(None, 100)
     assert table["city"].to_pylist() == [str(row % 3) for row in range(10)] + [None]
+
+
+ID_TYPES = {
+    "int": pa.array([1, 2, None]),
+    "text": pa.array(["1", "2", None]),
+    "large text": pa.array(["1", "2", None], pa.large_string()),
+    "dictionary": pa.array(["1", "2", None]).dictionary_encode(),
+    "float": pa.array([1.0, 2.0, None]),
+    "small int": pa.array([1, 2, None], pa.uint8()),
+    "null": pa.nulls(3),
+}
+
+
+@pytest.mark.parametrize("first", ID_TYPES)
+@pytest.mark.parametrize("rows_at_once", [1, 65_536])
+def test_a_category_may_have_another_type_in_each_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, rows_at_once: int
+) -> None:
+    monkeypatch.setattr(CursorSource, "_rows_at_once", rows_at_once)
+    for number, kind in enumerate([first, *ID_TYPES]):
+        price = pa.array([1, 2, 3], [pa.int64(), pa.float32(), pa.decimal128(5)][number % 3])
+        table = pa.table({"click": pa.array([0, 1, 0]), "price": price, "id": ID_TYPES[kind]})
+        pq.write_table(table, tmp_path / f"{number}.parquet")
+    data = Dataset.open(tmp_path, numerical=["price"], categorical=["id"])
+    batch = Batch.concat(list(data.iter_batches(data.schema, 2)))
+    known = [hash_text("1"), hash_text("2"), 0]
+    expected = [known if kind != "null" else [0, 0, 0] for kind in (first, *ID_TYPES)]
+    assert batch.categorical[:, 0].tolist() == [value for values in expected for value in values]
+    assert batch.numerical[:, 0].tolist() == [1.0, 2.0, 3.0] * 8
+    tables = list(data.from_start().iter_tables(None, 2))  # as the summary of columns and predictions read them
+    assert sum(len(table) for table in tables) == 24
+    others = data.with_schema(Schema("click", ("price",), ())).from_start().iter_tables(["id"], 24)  # none has a role
+    assert sum(len(table) for table in others) == 24
+
+
+def test_a_column_without_a_role_keeps_its_type_if_there_is_a_common_one(tmp_path: Path) -> None:
+    for number, kind in enumerate((pa.int32(), pa.int64())):
+        pq.write_table(pa.table({"id": pa.array([1], kind), "price": [1.0]}), tmp_path / f"{number}.parquet")
+    (table,) = Dataset.open(tmp_path, schema=Schema(None, ("price",), ())).iter_tables(["id"], 10)
+    assert table.schema.field("id").type == pa.int64()
+
+
+def test_booleans_are_categories_and_numbers(tmp_path: Path) -> None:
+    for number, values in enumerate([[True, False], [1, 0], ["true", "false"]]):
+        pq.write_table(pa.table({"flag": values, "price": [1.0, 2.0]}), tmp_path / f"{number}.parquet")
+    source = ParquetSource(tmp_path)
+    (batch,) = source.iter_batches(Schema(None, (), ("flag",)), 10)
+    texts = ["true", "false", "1", "0", "true", "false"]
+    assert batch.categorical[:, 0].tolist() == [hash_text(text) for text in texts]
+    source = ParquetSource([tmp_path / "0.parquet", tmp_path / "1.parquet"])
+    (batch,) = source.iter_batches(Schema(None, ("flag",), ()), 10)
+    assert batch.numerical[:, 0].tolist() == [1.0, 0.0, 1.0, 0.0]
+
+
+def test_what_is_no_category_is_named_with_its_file(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "1.parquet")
+    pq.write_table(pa.table({"id": [[1, 2]]}), tmp_path / "2.parquet")
+    with pytest.raises(SourceError, match=r"'id' is int64 in .*1\.parquet and list<.*> in .*2\.parquet"):
+        list(ParquetSource(tmp_path).iter_batches(Schema(None, (), ("id",)), 10))
+    pq.write_table(pa.table({"id": ["a"]}), tmp_path / "2.parquet")
+    with pytest.raises(SourceError, match=r"'id' is int64 in .* and string in .*; as a category \(--categorical\)"):
+        list(ParquetSource(tmp_path).iter_batches(Schema(None, ("id",), ()), 10))
+    with pytest.raises(SourceError, match=r"'id' is int64 in .* and string in "):
+        list(ParquetSource(tmp_path).iter_tables(["id"], 10))
+
+
+def test_mapped_labels_may_be_text_and_numbers(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"click": [0, 1], "price": [1.0, 2.0]}), tmp_path / "1.parquet")
+    pq.write_table(pa.table({"click": ["1", "0"], "price": [3.0, 4.0]}), tmp_path / "2.parquet")
+    source = ParquetSource(tmp_path)
+    source.configure(label_map={"0": 0, "1": 1})
+    (batch,) = source.iter_batches(Schema("click", ("price",), ()), 10)
+    assert batch.label is not None
+    assert batch.label.tolist() == [0, 1, 1, 0]
+
+
+def test_a_partition_of_numbers_is_one_in_tables_too(tmp_path: Path) -> None:
+    for day in (1, 2):
+        write(tmp_path / f"day={day}" / "a.parquet", range(2))
+    data = Dataset.open(tmp_path, schema=Schema(None, ("day",), ("city",)))
+    (table,) = data.iter_tables(["day"], 10)
+    assert table["day"].to_pylist() == [1.0, 1.0, 2.0, 2.0]
 
 
 def test_files_that_disagree(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -64,17 +65,17 @@ def csv_files(folder: Path, ending: str) -> list[Path]:
     return paths
 
 
-MAKERS: dict[str, Callable[..., Source]] = {
-    "table": lambda folder, **options: TableSource(TABLE, **options),
-    "pandas": lambda folder, **options: TableSource(pd.DataFrame(DATA), **options),
-    "polars": lambda folder, **options: TableSource(pl.DataFrame(DATA), **options),
-    "reader": lambda folder, **options: ReaderSource(lambda: TABLE.to_reader(max_chunksize=6), **options),
-    "parquet": lambda folder, **options: ParquetSource(parquet_files(folder), **options),
-    "csv": lambda folder, **options: CsvSource(csv_files(folder, ".csv"), **options),
-    "csv, skipping": lambda folder, **options: CsvSource(csv_files(folder, ".csv"), bad_rows="skip", **options),
-    "csv.gz": lambda folder, **options: CsvSource(csv_files(folder, ".csv.gz"), **options),
-    "tsv.zst": lambda folder, **options: CsvSource(csv_files(folder, ".tsv.zst"), **options),
-    "prefetch": lambda folder, **options: Prefetch(ParquetSource(parquet_files(folder), **options), depth=2),
+MAKERS: dict[str, Callable[[Path], Source]] = {
+    "table": lambda folder: TableSource(TABLE),
+    "pandas": lambda folder: TableSource(pd.DataFrame(DATA)),
+    "polars": lambda folder: TableSource(pl.DataFrame(DATA)),
+    "reader": lambda folder: ReaderSource(lambda: TABLE.to_reader(max_chunksize=6)),
+    "parquet": lambda folder: ParquetSource(parquet_files(folder)),
+    "csv": lambda folder: CsvSource(csv_files(folder, ".csv")),
+    "csv, skipping": lambda folder: CsvSource(csv_files(folder, ".csv"), bad_rows="skip"),
+    "csv.gz": lambda folder: CsvSource(csv_files(folder, ".csv.gz")),
+    "tsv.zst": lambda folder: CsvSource(csv_files(folder, ".tsv.zst")),
+    "prefetch": lambda folder: Prefetch(ParquetSource(parquet_files(folder)), depth=2),
 }
 
 
@@ -86,7 +87,13 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(parquet, "_MIN_ROWS", 1)
     monkeypatch.setattr(parquet, "_MAX_ROWS", 5)
     monkeypatch.setattr(parquet, "_MIN_DICTIONARY_ROWS", 8)
-    return lambda **options: MAKERS[request.param](tmp_path, **options)
+
+    def made(shard: tuple[int, int] | None = None) -> Source:
+        source: Any = MAKERS[request.param](tmp_path)
+        (source.source if isinstance(source, Prefetch) else source).configure(shard=shard)
+        return source
+
+    return made
 
 
 def expected(start: int, stop: int) -> Batch:

@@ -10,6 +10,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from daes.model import CTRModel
 from daes.stream.batch import batch_from_table
+from daes.stream.cursor import CursorSource, SourceError
 from daes.stream.dataset import Dataset
 from daes.stream.schema import Schema
 from daes.training.scoring import evaluate, load_trained, predict
@@ -179,3 +180,17 @@ def test_a_run_or_a_saved_model(model, tmp_path):
     assert load_trained(run).config == model.config
     with pytest.raises(FileNotFoundError, match="no saved model in"):
         load_trained(tmp_path / "nothing")
+
+
+def test_types_may_differ_among_the_files(model, table, tmp_path, monkeypatch):
+    monkeypatch.setattr(CursorSource, "_rows_at_once", 1)
+    kinds = (pa.int32(), pa.int64(), pa.string())
+    for number, kind in enumerate(kinds):
+        rows = table.slice(300 * number, 300)
+        pq.write_table(rows.set_column(0, "id", rows["id"].cast(kind)), tmp_path / f"{number}.parquet")
+    predict(model, tmp_path / "*.parquet", tmp_path / "scores.csv", keep=["id"], batch_size=100)
+    assert pyarrow.csv.read_csv(tmp_path / "scores.csv")["id"].to_pylist() == list(range(900))
+    rows = table.slice(0, 10)
+    pq.write_table(rows.set_column(0, "id", pa.array(["x"] * 10)), tmp_path / "4.parquet")
+    with pytest.raises(SourceError, match=r"a column to keep must be of one type in all files: .*'x'"):
+        predict(model, tmp_path / "*.parquet", tmp_path / "other.csv", keep=["id"], batch_size=100)

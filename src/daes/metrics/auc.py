@@ -106,7 +106,7 @@ class WindowAUC(Metric):
         self._end = 0
         self._restart(np.empty((3, 0)))
 
-    def absorb(self, rows: Rows) -> None:
+    def _add(self, rows: Rows) -> None:
         columns = _columns(rows[-self.size :])
         width = columns[0].size
         if self._end + width > self._kept.shape[1]:  # move the window to the front; rare, because of the spare space
@@ -116,7 +116,6 @@ class WindowAUC(Metric):
         for kept, column in zip(self._kept, columns, strict=True):
             kept[self._end : self._end + width] = column
         self._end += width
-        self.count += len(rows)
 
     def rows(self) -> Rows:
         """The rows in the window, oldest first. They are not copied: read them before the next update."""

@@ -146,7 +146,7 @@ def one_class(clicks: float, others: float, count: int) -> str | None:
 class Metric(Mergeable):
     """A number computed from all rows seen, or from the most recent ones.
 
-    The base class implements checks, counting, merging and state; a subclass implements its formula in `absorb` and
+    The base class implements checks, counting, merging and state; a subclass implements its formula in `_add` and
     `compute`.
     """
 
@@ -158,9 +158,14 @@ class Metric(Mergeable):
         """Add the next rows, each array of shape (B,). A bad row is an error, and then no row is added."""
         self.absorb(check_rows(logits, labels, weights))
 
-    @abstractmethod
     def absorb(self, rows: Rows) -> None:
         """Add rows that are checked already."""
+        self._add(rows)
+        self.count += len(rows)
+
+    @abstractmethod
+    def _add(self, rows: Rows) -> None:
+        """Add the rows; `count` does not include them yet."""
 
     @abstractmethod
     def compute(self) -> float:
@@ -179,7 +184,7 @@ class Metric(Mergeable):
 
 
 class SumMetric(Metric):
-    """A metric computed from weighted sums over the rows.
+    """A metric computed from weighted sums over the rows, to which a subclass adds in `_add`.
 
     `totals` is the whole state, and merging adds it; across processes, an all-reduce of it is the same.
     """
@@ -187,14 +192,6 @@ class SumMetric(Metric):
     def __init__(self, *shape: int) -> None:
         super().__init__()
         self.totals: Floats = np.zeros(shape)
-
-    def absorb(self, rows: Rows) -> None:
-        self._add(rows)
-        self.count += len(rows)
-
-    @abstractmethod
-    def _add(self, rows: Rows) -> None:
-        """Add the rows' sums to `totals`."""
 
     def _merge(self, other: Self) -> None:
         self.totals += other.totals

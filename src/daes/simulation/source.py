@@ -80,7 +80,8 @@ class AdStream(NumberedSource):
         shard: tuple[int, int] | None = None,
         block: int = 16_384,
     ) -> None:
-        super().__init__(shard)
+        super().__init__()
+        self.configure(shard=shard)
         self._num_rows = None if num_rows is None else _integer("num_rows", num_rows, 0)
         self.seed = _integer("seed", seed, 0)
         self.world = _integer("world", world, 0)

@@ -241,7 +241,11 @@ def _read_categories(column: Any, name: str) -> NDArray[np.int64]:
 
 def _read_label(column: Any, name: str, label_map: Mapping[str, int] | None) -> NDArray[np.float32]:
     if label_map:
-        return _mapped_label(column, name, label_map)
+        known = category_text(pa.array(list(label_map), pa.string()))
+        text = pc.cast(category_text(column), pa.string())
+        found = np.asarray(pc.fill_null(pc.index_in(text, value_set=known, skip_nulls=True), -1))
+        _refuse(found < 0, column, f"label column {name!r} must hold {' or '.join(map(repr, label_map))}")
+        return np.take(np.array(list(label_map.values()), dtype=np.float32), found)
     if is_text(column.type):
         raise TypeError(
             f"label column {name!r} must hold numbers; it is of type {column.type}; --label-map TEXT=1, in Python "
@@ -250,15 +254,6 @@ def _read_label(column: Any, name: str, label_map: Mapping[str, int] | None) -> 
     values = _read_complete_numbers(column, name)
     _refuse((values != 0) & (values != 1), column, f"label column {name!r} must hold 0 and 1 only")
     return values.astype(np.float32)
-
-
-def _mapped_label(column: Any, name: str, label_map: Mapping[str, int]) -> NDArray[np.float32]:
-    known = category_text(pa.array(list(label_map), pa.string()))
-    text = pc.cast(category_text(column), pa.string())
-    found = np.asarray(pc.fill_null(pc.index_in(text, value_set=known, skip_nulls=True), -1))
-    _refuse(found < 0, column, f"label column {name!r} must hold {' or '.join(map(repr, label_map))}")
-    labels = np.array(list(label_map.values()), dtype=np.float32)
-    return np.take(labels, found)
 
 
 def _read_weight(column: Any, name: str) -> NDArray[np.float32]:

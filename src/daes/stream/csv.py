@@ -21,6 +21,7 @@ from daes.stream.files import DataFile, Where
 from daes.stream.files_source import FilesSource
 from daes.stream.schema import Schema
 
+_HEADER = 1 << 16
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".psv": "|"}
 
 
@@ -28,8 +29,8 @@ class CsvSource(FilesSource):
     """Rows of CSV or TSV files, in the order of the files; plain, .gz, .zst, .bz2 or .lz4.
 
     Args:
-        where, shard: see `FilesSource`.
-        schema: how to read the columns in `iter_tables`; `iter_batches` has a schema of its own.
+        where: see `FilesSource`.
+        schema: how to read the columns in `iter_tables`, see `FilesSource`.
         separator: one character; by default a tab for .tsv and .tab, a bar for .psv, otherwise a comma.
         header: whether the first row has the names of the columns. A column without a name is called by its position:
             `unnamed_3`, or `column_3` without a header.
@@ -66,10 +67,9 @@ class CsvSource(FilesSource):
         schema: Schema | None = None,
         separator: str | None = None,
         bad_rows: str = "error",
-        shard: tuple[int, int] | None = None,
         **format: Any,
     ) -> None:
-        super().__init__(where, shard=shard)
+        super().__init__(where)
         self.configure(bad_rows=bad_rows)
         separator = SEPARATORS.get(self._files[0].suffix, ",") if separator is None else separator
         self.format = CsvFormat(separator, **format)
@@ -90,29 +90,24 @@ class CsvSource(FilesSource):
 
     def parse(self, text: Any, schema: Schema) -> tuple[Any, dict[int, str]]:
         """Parse the schema's columns in a Table of text; also why rows cannot be parsed and are left out, by index."""
-        types = {name: self._type(role, self.arrow_schema.field(name).type) for name, role in schema.roles.items()}
+        roles = self._roles(schema)
+        types = {name: column_type(role, self.arrow_schema.field(name).type) for name, role in roles.items()}
         return parse_text(text, types, self.format)
-
-    def _type(self, role: str | None, inferred: Any) -> Any:
-        return column_type("categorical" if role == "label" and self._label_map else role, inferred)
 
     def _first_schema(self) -> Any:
         return infer_types(self._files[0], self.format)
 
     def _file_schema(self, file: DataFile) -> Any:
-        with closing(CsvBlocks(file, self.format)) as blocks:
+        with closing(CsvBlocks(file, self.format, first_read=_HEADER)) as blocks:
             names = blocks.names
         known = {column.name: column.type for column in self.arrow_schema}
         return pa.schema([(name, known.get(name, pa.string())) for name in names])
 
     def _file_cursor(
-        self, file: DataFile, types: Mapping[str, Any], roles: Mapping[str, str], place: Position, rows_at_once: int
+        self, file: DataFile, types: Mapping[str, Any], schema: Schema | None, place: Position, rows_at_once: int
     ) -> Cursor:
-        if self._as_text:
-            parsed = dict.fromkeys(types, pa.string())
-        else:
-            roles = self.schema.roles if not roles and self.schema is not None else roles
-            parsed = {name: self._type(roles.get(name), inferred) for name, inferred in types.items()}
+        roles = dict.fromkeys(types, "categorical") if self._as_text else self._roles(schema)
+        parsed = {name: column_type(roles.get(name), inferred) for name, inferred in types.items()}
         policy = "error" if not self.skips else "blank" if self._as_text else "skip"
         return CsvCursor(file, self.format, parsed, place, self.bad_rows, policy)
 

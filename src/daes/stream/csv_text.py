@@ -53,12 +53,15 @@ class CsvBlocks:
     """The text of one file: the names of its columns, then blocks of whole rows from a byte offset on.
 
     `offset` is the byte, after decompression, at which the next block starts.
+
+    Args:
+        first_read: bytes to read for the names of the columns, more if they are longer; None for a block.
     """
 
-    def __init__(self, file: DataFile, format: CsvFormat, offset: int = 0) -> None:
+    def __init__(self, file: DataFile, format: CsvFormat, offset: int = 0, *, first_read: int | None = None) -> None:
         self._path, self._quoting = file.path, format.quoting
         self._stream = self._open(file)
-        self._pending = self._read(_BLOCK)
+        self._pending = self._read(first_read or _BLOCK)
         if not self._pending:
             raise SourceError(f"{self._path} is empty")
         for beginning, kind in _OTHER_FORMATS.items():

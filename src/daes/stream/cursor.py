@@ -7,7 +7,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,13 @@ from numpy.typing import NDArray
 from daes.stream.arrow import pa
 from daes.stream.bad_rows import BadRow, BadRows
 from daes.stream.batch import BadValues, Batch, batch_from_table
+from daes.stream.category_text import category_text
 from daes.stream.schema import Schema, no_such_column
 
 Position = dict[str, int | str]
 
+NUMBER_ROLES = ("numerical", "label", "weight")
+MAX_WAIT = 60.0
 _ROWS_AT_ONCE = 65_536
 _HEARTBEAT = 1.0
 
@@ -132,43 +135,52 @@ class NumberedCursor(Cursor):
 class CursorSource(ABC):
     """Batches of an exact size, position, seek and shards on top of a `Cursor`.
 
+    The rows of a live source keep coming: an iterator over it ends only at `stop_row`. A batch is handed out when it is
+    full, or `max_wait` seconds after its first row arrived. While no rows arrive, a batch or table without rows is
+    handed out about every second, so that the caller can do other work, such as writing a checkpoint.
+
     Args:
-        shard: `(rank, world)`. Batches are numbered from 0 through the whole source, and batch i belongs to the rank
-            with i % world == rank; the others are skipped. `position()` counts all batches, so that after a `seek`
-            each rank continues with its own batches, whatever `world` was before. Ranks may differ by one in how many
-            batches they get.
         start: the place of the first row; a position has its keys.
+        max_wait: for a live source, seconds that a row waits at most for its batch to fill.
     """
 
-    is_live = False
-    """Whether rows keep coming. A live source never ends: while it waits it yields batches and tables without rows."""
-    max_wait = 0.0
-    """Seconds that a row of a live source waits at most for its batch to fill."""
     stop_row: int | None = None
     """Iterators made from now on end before this row; None for the end of the data."""
     skips = False
     """Whether bad rows are left out."""
     _label_map: Mapping[str, int] | None = None
+    _rank, _world = 0, 1
     _rows_at_once = _ROWS_AT_ONCE
 
-    def __init__(self, shard: tuple[int, int] | None = None, *, start: Position | None = None) -> None:
-        rank, world = (0, 1) if shard is None else shard
-        if not (isinstance(rank, int) and isinstance(world, int) and 0 <= rank < world):
-            raise ValueError(f"shard must be (rank, world) with 0 ≤ rank < world, got {shard!r}")
-        self._rank, self._world = rank, world
+    def __init__(self, *, start: Position | None = None, max_wait: float | None = None) -> None:
+        self.is_live, self.max_wait = max_wait is not None, max_wait or 0.0
+        if self.is_live:
+            if not 0 < self.max_wait <= MAX_WAIT:
+                raise ValueError(f"max_wait must be positive and at most {MAX_WAIT:g} seconds, got {max_wait:g}")
+            self._rows_at_once = 0  # one batch at a time: no row is held back for later batches
         self.bad_rows = BadRows()
         self._start: Position = {"skip": 0} if start is None else start
         self._position: Position = {"row": 0, "batch": 0, **self._start}
         self._iterators = 0
 
-    def configure(self, *, bad_rows: str | None = None, label_map: Mapping[str, int] | None = None) -> None:
-        """Change what is done with bad rows and how labels are read; None changes nothing.
+    def configure(
+        self,
+        *,
+        bad_rows: str | None = None,
+        label_map: Mapping[str, int] | None = None,
+        shard: tuple[int, int] | None = None,
+    ) -> None:
+        """Change what is done with bad rows, how labels are read, and which batches are read; None changes nothing.
 
         Args:
             bad_rows: what `iter_batches` does with a row whose label, weight or time is refused: "error", the default,
                 raises a `BatchError` that names the row; "skip" leaves the row out of its batch, which is then shorter,
                 and adds it to `bad_rows`.
             label_map: the text of a label to 0 or 1, if labels are something else; see `batch_from_table`.
+            shard: `(rank, world)`. Batches are numbered from 0 through the whole source, and batch i belongs to the
+                rank with i % world == rank; the others are skipped. `position()` counts all batches, so that after a
+                `seek` each rank continues with its own batches, whatever `world` was before. Ranks may differ by one in
+                how many batches they get.
         """
         if bad_rows not in (None, "error", "skip"):
             raise ValueError(f"bad_rows must be 'error' or 'skip', got {bad_rows!r}")
@@ -177,6 +189,13 @@ class CursorSource(ABC):
                 raise ValueError(f"label_map must map to 0 and 1, got {label!r} for {text!r}")
         self.skips = self.skips if bad_rows is None else bad_rows == "skip"
         self._label_map = dict(label_map) if label_map else self._label_map
+        if shard is not None:
+            rank, world = shard
+            if not (isinstance(rank, int) and isinstance(world, int) and 0 <= rank < world):
+                raise ValueError(f"shard must be (rank, world) with 0 ≤ rank < world, got {shard!r}")
+            if self.is_live and world > 1:
+                raise ValueError(f"a stream without an end is read by one process, got shard={shard!r}")
+            self._rank, self._world = shard
 
     @property
     @abstractmethod
@@ -198,6 +217,13 @@ class CursorSource(ABC):
             place: see `Cursor.place`.
             rows_at_once: how many rows are converted together.
         """
+
+    def _roles(self, schema: Schema | None) -> dict[str, str]:
+        """The roles of the columns, none without a schema; a label that `label_map` maps is read as a category."""
+        roles = {} if schema is None else schema.roles
+        if schema is not None and schema.label is not None and self._label_map:
+            roles[schema.label] = "categorical"
+        return roles
 
     def _row_at(self, place: Position) -> tuple[str, int]:
         """The file, or whatever contains the row at `place`, and the number of the row in it, from 1."""
@@ -260,6 +286,7 @@ class CursorSource(ABC):
         at_once = batch_size * (max(1, self._rows_at_once // batch_size) if self._world == 1 else 1)
         row, number = int(self._position["row"]), int(self._position["batch"])
         stop_row = self.stop_row
+        roles = self._roles(schema)
         place = {key: self._position[key] for key in self._start}
         skip = int(place.pop("skip", row))
         cursor = self._cursor(columns, schema, place, at_once)
@@ -271,7 +298,7 @@ class CursorSource(ABC):
                     row += cursor.skip(others * batch_size)
                     number += others
                 left = at_once if stop_row is None else min(at_once, stop_row - row)
-                table, places = self._read(cursor, left)
+                table, places = self._read(cursor, left, roles)
                 if table is None:
                     if not self.is_live or left <= 0:
                         return
@@ -305,7 +332,9 @@ class CursorSource(ABC):
             raise RuntimeError("this iterator has ended: the source was sought or iterated again since")
         self._position = position
 
-    def _read(self, cursor: Cursor, rows: int) -> tuple[Any | None, list[tuple[int, Position]]]:
+    def _read(
+        self, cursor: Cursor, rows: int, roles: Mapping[str, str]
+    ) -> tuple[Any | None, list[tuple[int, Position]]]:
         """Up to `rows` rows as one Table, None if there are none, and the places of the pieces it is made of."""
         pieces: list[Any] = []
         places: list[tuple[int, Position]] = []
@@ -322,7 +351,7 @@ class CursorSource(ABC):
                 cursor.wait(left)
             else:
                 break
-        return join_pieces(pieces), [*places, (done, cursor.place())]
+        return join_pieces(pieces, roles), [*places, (done, cursor.place())]
 
     def _no_rows(self, columns: Sequence[str], schema: Schema | None) -> Any:
         """What a live source hands out while no rows come."""
@@ -374,27 +403,47 @@ def check_columns(columns: Sequence[str], available: Sequence[str], where: str =
             raise SourceError(f"{where}column names must be unique; {name!r} occurs {count} times")
 
 
-def join_pieces(pieces: Sequence[Any]) -> Any | None:
-    """Tables or batches of the same columns joined, None if there are none."""
+def join_pieces(pieces: Sequence[Any], roles: Mapping[str, str] | None = None) -> Any | None:
+    """Tables or batches of the same columns joined, None if there are none; types may differ as the roles allow."""
     if len(pieces) <= 1:
         return pieces[0] if pieces else None
     if isinstance(pieces[0], Batch):
         return Batch.concat(pieces)
+    if all(piece.schema == pieces[0].schema for piece in pieces):
+        return pa.concat_tables(pieces)
+    other = "unused" if roles else "unknown"
+    return pa.table(
+        {
+            name: _join_columns([piece.column(name) for piece in pieces], (roles or {}).get(name, other))
+            for name in pieces[0].column_names
+        }
+    )
+
+
+def _join_columns(columns: Sequence[Any], role: str) -> Any:
+    """Columns as one, without dictionaries; if their types differ, categories become text and numbers floats."""
+    dictionary = pa.types.is_dictionary
+    columns = [column.cast(column.type.value_type) if dictionary(column.type) else column for column in columns]
+    target = _common_type({column.type for column in columns})
+    if any(column.type != target for column in columns):
+        if role in NUMBER_ROLES:
+            target = pa.float64()
+        elif role == "categorical" or (role == "unused" and target is None):
+            columns, target = [category_text(column) for column in columns], pa.large_string()
+        elif target is None:
+            types = ", ".join(dict.fromkeys(str(column.type) for column in columns))
+            raise SourceError(f"files must agree on the types of their columns, got {types}")
+    return pa.concat_tables([pa.table({"": column.cast(target)}) for column in columns]).column(0)
+
+
+def _common_type(types: Iterable[Any]) -> Any | None:
+    """The type that Arrow promotes all of these types to, None if there is none."""
     try:
-        if any(piece.schema != pieces[0].schema for piece in pieces):
-            pieces = [piece.cast(_without_dictionaries(piece.schema)) for piece in pieces]
-        return pa.concat_tables(pieces, promote_options="permissive")
-    except pa.ArrowException as error:
-        raise SourceError(f"files must agree on the types of their columns: {error}") from error
+        return pa.unify_schemas([pa.schema([("", of)]) for of in types], promote_options="permissive").field(0).type
+    except pa.ArrowException:
+        return None
 
 
 def _place_of(row: int, places: list[tuple[int, Position]]) -> Position:
     start, place = places[bisect_right(places, row, key=lambda mark: mark[0]) - 1]
     return {**place, "skip": int(place["skip"]) + row - start}
-
-
-def _without_dictionaries(schema: Any) -> Any:
-    dictionary = pa.types.is_dictionary
-    return pa.schema(
-        [(field.name, field.type.value_type if dictionary(field.type) else field.type) for field in schema]
-    )

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -12,7 +13,6 @@ import numpy as np
 
 from daes.stream.bad_rows import BadRows
 from daes.stream.batch import Batch
-from daes.stream.csv import CsvSource
 from daes.stream.cursor import BatchError, CursorSource, Position
 from daes.stream.datasets import find_entry
 from daes.stream.files_source import FilesSource
@@ -24,6 +24,7 @@ from daes.stream.source import BatchSource, Source, TableSource
 _ROWS_AT_ONCE = 65_536
 _FINGERPRINT_ROWS = 10_000
 _MAX_BYTES = 1 << 30
+_SHOWN = 10
 
 
 class Dataset:
@@ -104,17 +105,17 @@ class Dataset:
             exclude: columns that are not used.
             needs_label: whether a schema without a label is an error.
             limit: read at most this many rows from the start; None for all.
-            options: `bad_rows` ("error" or "skip") and `label_map` (see `CursorSource.configure`); `format` ("parquet"
-                or "csv", if the file names do not tell); `shard=(rank, world)`, to get the batches i with
-                i % world == rank; for CSV files those of `CsvSource` (`separator`, `header`, `column_names`, `decimal`,
-                `quoting`, `missing`, `missing_categories`); for a dataset by name its own; `follow=True` for files that
-                keep arriving (`daes.stream.follow`), with `order` and `max_wait`.
+            options: `bad_rows` ("error" or "skip"), `label_map` and `shard=(rank, world)` (see
+                `CursorSource.configure`); `format` ("parquet" or "csv", if the file names do not tell); for CSV files
+                those of `CsvSource` (`separator`, `header`, `column_names`, `decimal`, `quoting`, `missing`,
+                `missing_categories`); for a dataset by name its own; `follow=True` for files that keep arriving
+                (`daes.stream.follow`), with `order` and `max_wait`.
         """
         named = {"label": label, "numerical": numerical, "categorical": categorical, "time": time, "weight": weight}
         source, known = _open(what, options)
         if schema is None:
             if known is None:
-                schema = infer_schema(source.arrow_schema, **named, exclude=exclude)  # type: ignore[arg-type]
+                schema = _infer(source, named, exclude)
             else:
                 schema = _with_roles(known.schema, source, named, exclude)
             if needs_label and schema.label is None:
@@ -137,7 +138,7 @@ class Dataset:
 
     @property
     def is_live(self) -> bool:
-        """Whether rows keep coming: see `daes.stream.live`."""
+        """Whether rows keep coming: see `CursorSource`."""
         return bool(getattr(self.source, "is_live", False))
 
     @property
@@ -303,8 +304,8 @@ class Dataset:
     def iter_tables(self, columns: Sequence[str] | None, batch_size: int) -> Iterator[Any]:
         """The same rows as pyarrow Tables of these columns (None: all)."""
         source = self._at_position()
-        if isinstance(source, CsvSource):
-            source.schema = self.schema  # text is parsed by the role of its column, whatever its first rows look like
+        if isinstance(source, FilesSource):
+            source.schema = self.schema  # columns are read by their roles, whatever the first rows look like
         return self._up_to_limit(source.iter_tables(columns, batch_size))
 
     def position(self) -> Position:
@@ -387,13 +388,15 @@ def _open(what: Any, options: Mapping[str, Any]) -> tuple[Source, Dataset | None
     """The source of what `Dataset.open` takes; and the dataset, if it is one or names one."""
     if isinstance(what, Dataset) and options:
         raise TypeError(f"an open Dataset takes no options, got {', '.join(options)}")
-    policy = {name: options[name] for name in ("bad_rows", "label_map") if name in options}
+    policy = {name: options[name] for name in ("bad_rows", "label_map", "shard") if name in options}
     others = {name: value for name, value in options.items() if name not in policy}
     entry = find_entry(what)
     known = what if isinstance(what, Dataset) else None if entry is None else entry.open(what, **others)
     source = open_source(what, **others) if known is None else known.source
-    if policy and isinstance(source, CursorSource):
+    if isinstance(source, CursorSource):
         source.configure(**policy)
+    elif policy.get("shard") is not None:
+        raise TypeError(f"a {type(source).__name__} cannot be divided into shards, got {policy['shard']!r}")
     return source, known
 
 
@@ -416,6 +419,19 @@ def _with_roles(
         own = getattr(schema, role)
         roles[role] = given.get(role, None if own in taken or own in exclude else own)
     return replace(schema, **roles)
+
+
+def _infer(source: Source, named: Mapping[str, Any], exclude: Sequence[str]) -> Schema:
+    """What `infer_schema` finds, with a warning of columns that are not used because the first file lacks them."""
+    all_named = named["numerical"] is not None and named["categorical"] is not None
+    later = source.later_columns() if isinstance(source, FilesSource) and not all_named else {}
+    schema = infer_schema(source.arrow_schema, **named, exclude=[name for name in exclude if name not in later])
+    unused = {name: path for name, path in later.items() if name not in exclude}
+    for path in dict.fromkeys(unused.values()):
+        names = [repr(name) for name in unused if unused[name] == path]
+        shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+        warnings.warn(f"{path} has columns that are not used, since the first file lacks them: {shown}", stacklevel=3)
+    return schema
 
 
 def _no_label(columns: Sequence[str]) -> str:

@@ -1,7 +1,8 @@
 """The files that a path, a glob, a directory or a URL stands for."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,16 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
 from daes.extras import require
-from daes.stream.arrow import fs
+from daes.stream.arrow import fs, pa
 from daes.stream.cursor import SourceError
 from daes.stream.web import web_filesystem
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 _MAGIC = re.compile(r"[*?\[]")
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_KNOWN = ("file://", "http://", "https://", "s3://", "gs://", "abfs://", "hdfs://")
+_GOOGLE_SECONDS = 60
+_SHOWN = 300
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ def find_files(where: Where, suffixes: tuple[str, ...] = ()) -> list[DataFile]:
             raise ValueError(f"at least one path is needed, got {where!r}")
         return [file for one in where for file in find_files(one, suffixes)]
     filesystem, path = _filesystem(where)
-    try:
+    with _reaching(where):
         kind = filesystem.get_file_info(path).type
         if kind == fs.FileType.File:
             return [DataFile(filesystem, path)]
@@ -86,10 +90,6 @@ def find_files(where: Where, suffixes: tuple[str, ...] = ()) -> list[DataFile]:
             return _list(
                 filesystem, base or ("/" if path.startswith("/") else "."), pattern, f"no file matches {where}"
             )
-    except OSError as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        raise SourceError(f"{where} cannot be reached: {error}") from error
     raise FileNotFoundError(f"there is no file {where}")
 
 
@@ -99,7 +99,8 @@ def is_directory_or_glob(where: str | Path) -> bool:
     A bucket has no empty directories: there, a URL that ends in `/` is a directory without files as yet.
     """
     filesystem, path = _filesystem(where)
-    kind = filesystem.get_file_info(path).type
+    with _reaching(where):
+        kind = filesystem.get_file_info(path).type
     if kind == fs.FileType.NotFound and not _is_web(path):
         local = isinstance(filesystem, fs.LocalFileSystem)
         if _MAGIC.search(path) or (not local and urlsplit(str(where)).path.endswith("/")):
@@ -120,18 +121,54 @@ def _filesystem(where: str | Path) -> tuple[Any, str]:
         return fs.LocalFileSystem(), Path(url2pathname(re.sub("^file://(localhost)?", "", text))).as_posix()
     if _is_web(text):
         return web_filesystem(), text
-    try:
-        filesystem, path = fs.FileSystem.from_uri(text)
-        return filesystem, path
-    except (ValueError, OSError) as error:
-        if "Unrecognized filesystem type" not in str(error):
-            raise SourceError(f"{text} cannot be reached: {error}") from error
+    query = ""
+    if scheme in ("gs", "gcs") and "retry_limit_seconds" not in text:
+        # By default, the client tries for a quarter of an hour, also if it finds no login.
+        query = f"{'&' if '?' in text else '?'}retry_limit_seconds={_GOOGLE_SECONDS}"
+    with _reaching(text):
+        try:
+            filesystem, path = fs.FileSystem.from_uri(text + query)
+            return filesystem, path
+        except (ImportError, pa.ArrowNotImplementedError):
+            pass  # this build of pyarrow does not have it
+        except pa.ArrowInvalid as error:
+            if "Unrecognized filesystem type" not in str(error):
+                raise
+    return _fsspec_filesystem(text, scheme)
+
+
+def _fsspec_filesystem(url: str, scheme: str) -> tuple[Any, str]:
     try:
         fsspec = require("fsspec")
-        filesystem, path = fsspec.core.url_to_fs(text)
-    except (ImportError, ValueError) as error:
-        raise SourceError(f"{text} cannot be read: {error}; download it, or install what is missing") from error
+        known = scheme in fsspec.available_protocols()
+        filesystem, path = fsspec.core.url_to_fs(url) if known else (None, "")
+    except ImportError as error:
+        raise SourceError(
+            f"{url} cannot be read: {_reason(error)}; otherwise copy the files to a local disk"
+        ) from error
+    except Exception as error:  # file systems connect here, each with errors of its own
+        raise SourceError(f"{url} cannot be reached: {_reason(error)}") from error
+    if not known:
+        raise SourceError(f"{url} cannot be read: {scheme}:// is not known; use a path or one of {', '.join(_KNOWN)}")
     return fs.PyFileSystem(fs.FSSpecHandler(filesystem)), path
+
+
+@contextmanager
+def _reaching(where: str | Path) -> Iterator[None]:
+    """Within it, an error of a file system, except for a file that is not there, is a sentence with the address."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (OSError, pa.ArrowException) as error:
+        raise SourceError(f"{where} cannot be reached: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """The first line of an error."""
+    text = str(getattr(error, "strerror", None) or error).strip() or type(error).__name__
+    line = text.splitlines()[0].rstrip(".:")
+    return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"
 
 
 def _is_web(path: str) -> bool:

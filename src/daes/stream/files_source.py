@@ -2,31 +2,36 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, ClassVar
 
 from daes.stream.arrow import pa
-from daes.stream.cursor import Cursor, CursorSource, Position, SourceError, check_columns
+from daes.stream.cursor import NUMBER_ROLES, Cursor, CursorSource, Position, SourceError, check_columns
 from daes.stream.files import DataFile, Where, find_files
-from daes.stream.schema import Schema, column_kind
+from daes.stream.schema import Schema, column_kind, is_text, is_unnamed
+
+_COMPARED = 16
 
 
 class FilesSource(CursorSource):
     """Several files of one kind, read one after the other as one stream.
 
-    Only the requested columns are read. Every file must have them, with values of the same kind (numbers, text, times)
-    as in the first file. Hive partitions are columns of text, or of numbers if the schema wants numbers; a column of
-    the same name within a file takes precedence.
+    Only the requested columns are read. Every file must have them. A category may be text in one file and an integer or
+    a boolean in another, and a number an integer or a float; otherwise, and in tables without a schema, the values must
+    be of the same kind (numbers, text, times) as in the first file. Hive partitions are columns of text, or of numbers
+    if the schema wants numbers; a column of the same name within a file takes precedence.
 
     Args:
         where: a file, a glob, a directory or a URL, or a sequence of these; see `daes.stream.files.find_files`.
-        shard: `(rank, world)`, see `CursorSource`.
     """
 
     _suffixes: tuple[str, ...] = ()
     _file_start: ClassVar[Position] = {"skip": 0}
+    schema: Schema | None = None
+    """How to read the columns in `iter_tables`; `iter_batches` has a schema of its own."""
 
-    def __init__(self, where: Where, *, shard: tuple[int, int] | None = None) -> None:
+    def __init__(self, where: Where) -> None:
         self._files = find_files(where, self._suffixes)
         first = self._files[0]
         for file in self._files:
@@ -35,7 +40,7 @@ class FilesSource(CursorSource):
                     f"all files must have the same partitions; {first.path} has {list(first.partitions)}, "
                     f"{file.path} has {list(file.partitions)}"
                 )
-        super().__init__(shard, start={"file": 0, "name": first.name, **self._file_start})
+        super().__init__(start={"file": 0, "name": first.name, **self._file_start})
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -52,16 +57,30 @@ class FilesSource(CursorSource):
             found.append([file.path, info.size, info.mtime_ns])
         return found
 
+    def later_columns(self) -> dict[str, str]:
+        """Columns that the first file does not have, each with a file that has it.
+
+        Of many files, the last one and 15 others are looked at; those that cannot be read are left out.
+        """
+        later = self._files[1:][::-1]
+        found: dict[str, str] = {}
+        for file in later[:: max(1, -(-len(later) // _COMPARED))]:
+            with suppress(SourceError, OSError):
+                for name in self._file_schema(file).names:
+                    if name not in self.arrow_schema.names and not is_unnamed(name):
+                        found[name] = file.path
+        return found
+
     @abstractmethod
     def _file_cursor(
-        self, file: DataFile, types: Mapping[str, Any], roles: Mapping[str, str], place: Position, rows_at_once: int
+        self, file: DataFile, types: Mapping[str, Any], schema: Schema | None, place: Position, rows_at_once: int
     ) -> Cursor:
         """Open one file at `place`, or at its start if that is empty.
 
         Args:
             file: the file.
             types: the columns to read, with the types that `_file_schema` gives them.
-            roles: what the columns are read for; empty for raw tables.
+            schema: what the columns are read for; None for tables.
             place, rows_at_once: as in `CursorSource._cursor`.
         """
 
@@ -95,45 +114,31 @@ class FilesSource(CursorSource):
         return path, self.bad_rows.number(path, int(place.get("offset_row", 0)), int(place["skip"]) + 1)
 
     def _cursor(self, columns: Sequence[str], schema: Schema | None, place: Position, rows_at_once: int) -> Cursor:
-        return _Chain(self, columns, {} if schema is None else schema.roles, place, rows_at_once)
+        return _Chain(self, columns, schema, place, rows_at_once)
 
-    def _open_file(
-        self, file: DataFile, columns: Sequence[str], roles: Mapping[str, str], place: Position, rows_at_once: int
-    ) -> tuple[Cursor, dict[str, Any]]:
-        """The cursor of a file, and the partitions among `columns` as Arrow scalars."""
-        inside = self._file_schema(file)
-        partitions = {
-            key: _partition(key, value, roles.get(key), file.path)
-            for key, value in file.partitions.items()
-            if key in columns and key not in inside.names
-        }
-        own = [name for name in columns if name not in partitions] or inside.names[:1]
-        check_columns(own, inside.names, f"{file.path}: ")
-        types = {name: inside.field(name).type for name in own}
-        for name, found in types.items():
-            expected = self.arrow_schema.field(name).type
-            if _kind(expected) != _kind(found) and "null" not in (str(expected), str(found)):
-                raise SourceError(
-                    f"files must agree on their columns; {name!r} is {expected} in {self._files[0].path} "
-                    f"and {found} in {file.path}"
-                )
-        return self._file_cursor(file, types, roles, place, rows_at_once), partitions
+    def _roles(self, schema: Schema | None) -> dict[str, str]:
+        return super()._roles(schema or self.schema)
 
 
-def _kind(arrow_type: Any) -> str:
+def _kind(arrow_type: Any, role: str | None) -> str:
+    """What the types of a column must have in common in all files, given its role."""
     types = pa.types
-    if types.is_boolean(arrow_type):
-        return "boolean"
-    return column_kind(arrow_type.value_type if types.is_dictionary(arrow_type) else arrow_type)
+    found = arrow_type.value_type if types.is_dictionary(arrow_type) else arrow_type
+    kind = column_kind(found)
+    if role in ("categorical", "unused") and (kind in ("numerical", "categorical", "time") or types.is_time(found)):
+        return "category"
+    if types.is_boolean(found):
+        return "numerical" if role in NUMBER_ROLES else "boolean"
+    return "text" if is_text(found) else kind
 
 
 class _Chain(Cursor):
     """One file's cursor after the other."""
 
     def __init__(
-        self, source: FilesSource, columns: Sequence[str], roles: Mapping[str, str], place: Position, at_once: int
+        self, source: FilesSource, columns: Sequence[str], schema: Schema | None, place: Position, at_once: int
     ) -> None:
-        self._source, self._columns, self._roles, self._at_once = source, list(columns), roles, at_once
+        self._source, self._columns, self._schema, self._at_once = source, list(columns), schema, at_once
         self._inner: Cursor | None = None
         self._partitions: dict[str, Any] = {}
         self._open(int(place.get("file", 0)), place)
@@ -141,10 +146,29 @@ class _Chain(Cursor):
     def _open(self, number: int, place: Position) -> None:
         self.close()
         self._number = number
-        if number < len(self._source._files):
-            self._inner, self._partitions = self._source._open_file(
-                self._source._files[number], self._columns, self._roles, place, self._at_once
-            )
+        source, files = self._source, self._source._files
+        if number == len(files):
+            return
+        file, roles = files[number], source._roles(self._schema)
+        inside = source._file_schema(file)
+        self._partitions = {
+            key: _partition(key, value, roles.get(key), file.path)
+            for key, value in file.partitions.items()
+            if key in self._columns and key not in inside.names
+        }
+        own = [name for name in self._columns if name not in self._partitions] or inside.names[:1]
+        check_columns(own, inside.names, f"{file.path}: ")
+        types = {name: inside.field(name).type for name in own}
+        for name, found in types.items():
+            expected = source.arrow_schema.field(name).type
+            kinds = {_kind(kind, roles.get(name, "unused" if roles else None)) for kind in (expected, found)}
+            if len(kinds - {"null"}) > 1:
+                advice = "; as a category (--categorical) it can be both" if kinds == {"numerical", "text"} else ""
+                raise SourceError(
+                    f"files must agree on their columns; {name!r} is {expected} in {files[0].path} "
+                    f"and {found} in {file.path}{advice}"
+                )
+        self._inner = source._file_cursor(file, types, self._schema, place, self._at_once)
 
     def ready(self) -> bool:
         while self._inner is not None:
@@ -182,7 +206,7 @@ class _Chain(Cursor):
 def _partition(key: str, value: str | None, role: str | None, path: str) -> Any:
     """A partition's value as an Arrow scalar of the type its role asks for."""
     try:
-        if role in ("numerical", "label", "weight"):
+        if role in NUMBER_ROLES:
             return pa.scalar(None if value is None else float(value), pa.float64())
         if role == "time" and value is not None:
             return pa.scalar(int(value)) if value.isdecimal() else pa.scalar(value).cast(pa.timestamp("ns"))

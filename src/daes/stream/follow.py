@@ -13,10 +13,9 @@ from typing import Any
 from daes.formatting import counted
 from daes.stream.arrow import fs
 from daes.stream.bad_rows import BadRow
-from daes.stream.cursor import Cursor, Position, SourceError
+from daes.stream.cursor import Cursor, CursorSource, Position, SourceError
 from daes.stream.files import DataFile, find_files, is_directory_or_glob, natural_order
 from daes.stream.files_source import FilesSource
-from daes.stream.live import LiveSource
 from daes.stream.schema import Schema
 
 _log = logging.getLogger("daes.stream")
@@ -25,7 +24,7 @@ _UNFINISHED = (".tmp", ".temp", ".part", ".partial", ".inprogress", ".crdownload
 _BETWEEN_LISTINGS = 1.0
 
 
-class FollowedFiles(LiveSource):
+class FollowedFiles(CursorSource):
     """The files of a folder or a glob, each read once, then those that arrive later.
 
     A file counts as complete as soon as it has its name: write it under another name and rename it. Names that start
@@ -38,7 +37,7 @@ class FollowedFiles(LiveSource):
         make: opens one file as a source.
         accepts: whether to read a file, by its name.
         order: of the files that are there: by "name" (day_2 before day_10) or by "time", oldest first.
-        max_wait: see `LiveSource`.
+        max_wait: see `CursorSource`.
 
     If bad rows are skipped, so is a file that cannot be opened.
 
@@ -104,13 +103,6 @@ class FollowedFiles(LiveSource):
             return sorted(files, key=lambda file: (times[file.path], natural_order(file.path)))
         return files
 
-    def open_file(self, file: DataFile) -> FilesSource:
-        """One of the files as a source that adds its bad rows to those of this source."""
-        source = self._make(file)
-        source.configure(bad_rows="skip" if self.skips else "error", label_map=self._label_map)
-        source.bad_rows = self.bad_rows
-        return source
-
     def _row_at(self, place: Position) -> tuple[str, int]:
         name, inner = str(place["name"]), json.loads(str(place["place"]) or "{}")
         return name, self.bad_rows.number(name, int(inner.get("offset_row", 0)), int(place["skip"]) + 1)
@@ -143,13 +135,15 @@ class _FollowCursor(Cursor):
             self._open(found[0], json.loads(str(place["place"])))
 
     def _open(self, file: DataFile, place: Position) -> None:
-        source = self._source.open_file(file)
+        source, followed = self._source._make(file), self._source
+        source.configure(bad_rows="skip" if followed.skips else "error", label_map=followed._label_map)
+        source.bad_rows = followed.bad_rows
         self._inner = source._cursor(self._columns, self._schema, place, self._at_once)
 
     def ready(self) -> bool:
         while True:
             if self._inner is not None:
-                if self._readable(self._inner.ready):
+                if self._try_to_read(self._inner.ready):
                     return True
                 self._finish()
             if not self._queue:
@@ -159,9 +153,9 @@ class _FollowCursor(Cursor):
             file = self._queue.popleft()
             self._source.waiting = len(self._queue)
             self._name = file.path
-            self._readable(self._open, file, {})
+            self._try_to_read(self._open, file, {})
 
-    def _readable(self, step: Callable[..., Any], *arguments: Any) -> Any:
+    def _try_to_read(self, step: Callable[..., Any], *arguments: Any) -> Any:
         """The result of the step; None if the file cannot be read and is skipped."""
         try:
             return step(*arguments)

@@ -195,16 +195,9 @@ def _hash_strings(array: Any, out: Hashes) -> None:
     if not len(array):
         return
     offsets, data = string_buffers(array)
-    hashes = out.view(np.uint64)
-    # Words are read 8 bytes at a time, up to 8 bytes past the end of a text. The last few texts may have fewer bytes
-    # after them: they are hashed from a padded copy.
-    direct = int(np.searchsorted(offsets[1:], data.size - 8, side="right"))
-    _hash_blocks(offsets[: direct + 1], data, hashes[:direct])
-    if direct < len(array):
-        first, last = int(offsets[direct]), int(offsets[-1])
-        padded = np.zeros(last - first + 8, dtype=np.uint8)
-        padded[: last - first] = data[first:last]
-        _hash_blocks(offsets[direct:] - offsets[direct], padded, hashes[direct:])
+    padded = np.zeros(int(offsets[-1] - offsets[0]) + 8, dtype=np.uint8)  # words are read 8 bytes at a time
+    padded[:-8] = data[int(offsets[0]) : int(offsets[-1])]
+    _hash_blocks(offsets - offsets[0], padded, out.view(np.uint64))
 
 
 def string_buffers(array: Any) -> tuple[NDArray[Any], NDArray[np.uint8]]:

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from daes.formatting import counted
 from daes.stream.arrow import pa
 from daes.stream.batch import Batch, KeyedBatch
-from daes.stream.cursor import Cursor, PiecewiseCursor, Position, SourceError
+from daes.stream.cursor import Cursor, CursorSource, PiecewiseCursor, Position, SourceError
 from daes.stream.decoding import KEY, SENT, Decoder, infer_types
-from daes.stream.live import LiveSource
 from daes.stream.schema import Schema, column_kind
 
 _log = logging.getLogger("daes.stream")
@@ -95,7 +94,7 @@ class Consumer(Protocol):
         """Disconnect."""
 
 
-class MessageSource(LiveSource):
+class MessageSource(CursorSource):
     """Rows of a topic: each message is a JSON object, or an Arrow IPC stream of any number of rows.
 
     Columns that a message lacks are missing values. A message that cannot be read (not JSON, text where a number is
@@ -104,7 +103,7 @@ class MessageSource(LiveSource):
 
     Args:
         key: the field by which labels find their rows; batches are then `KeyedBatch` and have no label.
-        max_wait: see `LiveSource`.
+        max_wait: see `CursorSource`.
     """
 
     def __init__(self, consumer: Consumer, *, key: str | None = None, max_wait: float = 1.0) -> None:
@@ -237,11 +236,7 @@ class _MessageCursor(PiecewiseCursor):
     """
 
     def __init__(
-        self,
-        consumer: Consumer,
-        decoder: Decoder,
-        offsets: str,
-        owner: "MessageSource | LabelReader",
+        self, consumer: Consumer, decoder: Decoder, offsets: str, owner: "MessageSource | LabelReader"
     ) -> None:
         self._consumer, self._decoder, self._owner = consumer, decoder, owner
         self._offsets, self._inside = parse_offsets(offsets)

@@ -23,7 +23,6 @@ def open_source(
     what: Any,
     *,
     format: str | None = None,
-    shard: tuple[int, int] | None = None,
     follow: bool = False,
     max_wait: float | None = None,
     order: str | None = None,
@@ -40,8 +39,6 @@ def open_source(
         raise ValueError(f"format must be 'parquet' or 'csv', got {format!r}")
     given = (("max_wait", max_wait), ("order", order), ("key", key))
     live: dict[str, Any] = {name: value for name, value in given if value is not None}
-    if (follow or is_broker(what)) and shard is not None and shard[1] > 1:
-        raise ValueError(f"a stream without an end is read by one process, got shard={shard!r}")
     if is_broker(what):
         for name, value in {"format": format, "follow": follow, "order": order, **options}.items():
             if value:
@@ -54,18 +51,16 @@ def open_source(
     if live:
         raise TypeError(f"{', '.join(live)} is for streams without an end, got {what!r} without follow")
     if _is_path(what) or (isinstance(what, Sequence) and all(map(_is_path, what))):
-        return _source_of(*_files(what, format), shard, options)
+        return _source_of(*_files(what, format), options)
     for name, value in {"format": format, **options}.items():
         if value is not None:
             raise TypeError(f"{name} is for files, got {value!r} and a {type(what).__name__}")
     if _is_reader(what):
-        return ReaderSource(what, shard=shard)
+        return ReaderSource(what)
     if _is_source(what):
-        if shard is not None:
-            raise TypeError(f"a source has its own shard, got {shard!r}")
         source: Source = what
         return source
-    return TableSource(what, shard=shard)
+    return TableSource(what)
 
 
 def reads_csv(what: str | Path | DataFile, format: str | None = None) -> bool:
@@ -137,20 +132,18 @@ def _follow(where: Any, format: str | None, options: dict[str, Any], live: dict[
 
     def make(file: DataFile) -> FilesSource:
         known = format or _format([file])
-        return _source_of([file], known, None, options if known == "csv" else {})
+        return _source_of([file], known, options if known == "csv" else {})
 
     accepts = (lambda file: True) if format else (lambda file: file.suffix in _FORMATS)
     return FollowedFiles(where, make, accepts=accepts, **live)
 
 
-def _source_of(
-    files: Sequence[DataFile], format: str, shard: tuple[int, int] | None, options: dict[str, Any]
-) -> FilesSource:
+def _source_of(files: Sequence[DataFile], format: str, options: dict[str, Any]) -> FilesSource:
     if format == "csv":
-        return CsvSource(files, shard=shard, **options)
+        return CsvSource(files, **options)
     if options:
         raise TypeError(f"options of CSV files: {', '.join(options)}; {files[0].path} is a Parquet file")
-    return ParquetSource(files, shard=shard)
+    return ParquetSource(files)
 
 
 def _format(files: Sequence[DataFile]) -> str:

@@ -10,7 +10,7 @@ from daes.stream.arrow import fs, pa, pq
 from daes.stream.cursor import Cursor, PiecewiseCursor, Position, SourceError
 from daes.stream.files import DataFile, Where
 from daes.stream.files_source import FilesSource
-from daes.stream.schema import is_text
+from daes.stream.schema import Schema, is_text
 
 SUFFIXES = (".parquet", ".pq")
 
@@ -23,7 +23,7 @@ class ParquetSource(FilesSource):
     """Rows of Parquet files, in the order of the files.
 
     Args:
-        where, shard: see `FilesSource`.
+        where: see `FilesSource`.
 
     Memory holds a few thousand rows of the columns read, whatever the size of files and row groups. The current file
     stays open and the footers are kept, so that a single file is opened once, however often its rows are read.
@@ -41,8 +41,8 @@ class ParquetSource(FilesSource):
 
     _suffixes = SUFFIXES
 
-    def __init__(self, where: Where, *, shard: tuple[int, int] | None = None) -> None:
-        super().__init__(where, shard=shard)
+    def __init__(self, where: Where) -> None:
+        super().__init__(where)
         self._footers: dict[str, Any] = {}
         self._handle: tuple[str, Any] = ("", None)
 
@@ -85,11 +85,12 @@ class ParquetSource(FilesSource):
         return {**vars(self), "_handle": ("", None)}
 
     def _file_cursor(
-        self, file: DataFile, types: Mapping[str, Any], roles: Mapping[str, str], place: Position, rows_at_once: int
+        self, file: DataFile, types: Mapping[str, Any], schema: Schema | None, place: Position, rows_at_once: int
     ) -> Cursor:
         # Text read as a dictionary is hashed once per entry, which is five times as fast. But the dictionary is hashed
         # in every conversion, which does not pay off if few rows are converted at a time.
-        text = [name for name, kind in types.items() if roles.get(name) == "categorical" and is_text(kind)]
+        categories = () if schema is None else schema.categorical
+        text = [name for name in categories if name in types and is_text(types[name])]
         at_once = max(_MIN_ROWS, min(_MAX_ROWS, rows_at_once))
         opened = self._open(file, text if rows_at_once >= _MIN_DICTIONARY_ROWS else [])
         return _ParquetCursor(opened, file.path, list(types), at_once)

@@ -1,9 +1,9 @@
 """Reading ahead in a thread, so that the next batches are ready when the model needs them."""
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from threading import Condition, Thread, current_thread
-from typing import Any, Generic, TypeVar
+from queue import SimpleQueue
+from threading import Event, Semaphore, Thread, current_thread
+from typing import Any, TypeVar
 
 from daes.stream.batch import Batch
 from daes.stream.cursor import Position
@@ -71,16 +71,21 @@ class Prefetch(Source):
         return self._generate(make())
 
     def _generate(self, items: Iterator[_T]) -> Iterator[_T]:
-        channel: _Channel[tuple[_T, Position]] = _Channel(self.depth)
+        ready: SimpleQueue[tuple[_T, Position] | BaseException | None] = SimpleQueue()
+        space = Semaphore(self.depth)
+        stopped = Event()
 
         def fill() -> None:
             try:
                 for item in items:
-                    if not channel.put((item, self.source.position())):
+                    position = self.source.position()
+                    space.acquire()
+                    if stopped.is_set():
                         break
-                channel.end()
+                    ready.put((item, position))
+                ready.put(None)
             except BaseException as error:
-                channel.end(error)
+                ready.put(error)
             finally:
                 if hasattr(items, "close"):
                     items.close()
@@ -88,64 +93,29 @@ class Prefetch(Source):
         thread = Thread(target=fill, name="daes-prefetch", daemon=True)
 
         def stop() -> None:
-            channel.stop()
+            stopped.set()
+            space.release()
+            ready.put(None)
             if thread is not current_thread():  # as when the garbage collector runs there and closes the iterator
                 thread.join()
 
         self._stop = stop
         thread.start()
+        taken, at_once = 0, max(1, self.depth // 2)
         try:
-            for item, position in channel:
-                self._position = position
+            while True:
+                found = ready.get()
+                if stopped.is_set():
+                    raise RuntimeError("this iterator has ended: the source was sought or iterated again since")
+                if found is None:
+                    return
+                if isinstance(found, BaseException):
+                    raise found
+                taken += 1
+                if taken == at_once:  # refill several at a time: every thread switch costs
+                    space.release(taken)
+                    taken = 0
+                item, self._position = found
                 yield item
         finally:
             stop()
-
-
-class _Channel(Generic[_T]):
-    """A bounded queue that can end: with the data, by an error, or because its consumer has stopped."""
-
-    def __init__(self, depth: int) -> None:
-        self._depth, self._refill = depth, depth - max(1, depth // 2)
-        self._items: deque[_T] = deque()
-        self._changed = Condition()
-        self._ended = self._stopped = False
-        self._error: BaseException | None = None
-
-    def put(self, item: _T) -> bool:
-        """Wait for space and put; False if the consumer has stopped."""
-        with self._changed:
-            if len(self._items) == self._depth:  # refill several at a time: every thread switch costs
-                self._changed.wait_for(lambda: self._stopped or len(self._items) <= self._refill)
-            if not self._stopped:
-                self._items.append(item)
-                self._changed.notify_all()
-            return not self._stopped
-
-    def end(self, error: BaseException | None = None) -> None:
-        """Nothing follows what is in the queue, except the error."""
-        with self._changed:
-            self._ended, self._error = True, error
-            self._changed.notify_all()
-
-    def stop(self) -> None:
-        """The consumer has stopped."""
-        with self._changed:
-            self._stopped = True
-            self._items.clear()
-            self._changed.notify_all()
-
-    def __iter__(self) -> Iterator[_T]:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._items or self._ended or self._stopped)
-                if self._stopped:
-                    raise RuntimeError("this iterator has ended: the source was sought or iterated again since")
-                if not self._items:
-                    if self._error is not None:
-                        raise self._error
-                    return
-                item = self._items.popleft()
-                if len(self._items) == self._refill:
-                    self._changed.notify_all()
-            yield item

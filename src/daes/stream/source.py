@@ -1,4 +1,4 @@
-"""Where rows come from: one interface for files, tables and frames, with exact resume and shards.
+"""Where rows come from: one interface for files, tables and frames, with exact resume.
 
 A source is read from its position on. `position()` is the place of the next row not yet handed out, small enough to
 store with a model; after `seek(position)` the stream continues with the same values and the same batch boundaries.
@@ -29,7 +29,7 @@ class Source(Protocol):
 
     @property
     def num_rows(self) -> int | None:
-        """All rows of the source, whatever the position and the shard; None if they would have to be read to count."""
+        """All rows of the source, whatever the position; None if they would have to be read to count."""
 
     @property
     def arrow_schema(self) -> Any:
@@ -53,25 +53,22 @@ class TableSource(CursorSource):
 
     Args:
         table: the rows. A pandas index is not a column.
-        shard: `(rank, world)`, see `CursorSource`.
 
     >>> import polars
     >>> TableSource(polars.DataFrame({"price": [1.0, 2.0]})).num_rows
     2
     """
 
-    def __init__(self, table: Any, *, shard: tuple[int, int] | None = None) -> None:
-        super().__init__(shard)
+    def __init__(self, table: Any) -> None:
+        super().__init__()
         self._table = as_table(table)
 
     @property
     def arrow_schema(self) -> Any:
-        """Column names and types as a pyarrow Schema."""
         return self._table.schema
 
     @property
     def num_rows(self) -> int:
-        """The rows of the table."""
         return int(self._table.num_rows)
 
     def _cursor(self, columns: Sequence[str], schema: Schema | None, place: Position, rows_at_once: int) -> Cursor:
@@ -82,8 +79,8 @@ class TableSource(CursorSource):
 class NumberedSource(CursorSource):
     """Rows that are made from their numbers when they are handed out: a position is a row, and seeking is free."""
 
-    def __init__(self, shard: tuple[int, int] | None = None) -> None:
-        super().__init__(shard, start={})
+    def __init__(self) -> None:
+        super().__init__(start={})
 
     def _check_place(self, position: Position) -> None:
         if self.num_rows is not None and int(position["row"]) > self.num_rows:
@@ -114,7 +111,6 @@ class BatchSource(NumberedSource):
 
     @property
     def num_rows(self) -> int:
-        """All rows."""
         return len(self.rows)
 
     @property
@@ -173,7 +169,6 @@ class ReaderSource(CursorSource):
     Args:
         reader: the reader, or a function without arguments that makes a new one. With a function the source can
             `seek` anywhere, with a reader only forward.
-        shard: `(rank, world)`, see `CursorSource`.
 
     >>> import pyarrow as pa
     >>> table = pa.table({"price": [1.0, 2.0, 3.0]})
@@ -182,8 +177,8 @@ class ReaderSource(CursorSource):
     [2, 1]
     """
 
-    def __init__(self, reader: Any, *, shard: tuple[int, int] | None = None) -> None:
-        super().__init__(shard)
+    def __init__(self, reader: Any) -> None:
+        super().__init__()
         self._make: Callable[[], Any] | None = reader if callable(reader) else None
         self._reader = reader() if callable(reader) else reader
         if not isinstance(self._reader, pa.RecordBatchReader):

@@ -89,9 +89,9 @@ def _request(url: str, **options: Any) -> Any:
         error.close()
         if error.code in (404, 410):
             raise FileNotFoundError(f"there is no file {url}") from error
-        raise OSError(f"{url}: {error}") from error
+        raise OSError(str(error)) from error
     except URLError as error:
-        raise OSError(f"{url}: {error.reason}") from error
+        raise OSError(getattr(error.reason, "strerror", None) or str(error.reason)) from error
 
 
 def web_filesystem() -> Any:

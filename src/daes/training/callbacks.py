@@ -9,6 +9,7 @@ from math import isfinite
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from daes.choices import check_choice
 from daes.extras import require
 
 if TYPE_CHECKING:
@@ -93,8 +94,7 @@ def make_callback(described: str) -> TensorBoard | MLflow | WandB:
     ValueError: a tracker must be one of tensorboard, mlflow, wandb, got 'neptune'
     """
     name, _, argument = described.partition(":")
-    if name not in CALLBACKS:
-        raise ValueError(f"a tracker must be one of {', '.join(CALLBACKS)}, got {name!r}")
+    check_choice("a tracker", name, CALLBACKS)
     return CALLBACKS[name](argument) if argument else CALLBACKS[name]()
 
 

@@ -113,7 +113,8 @@ class _ScoredRows:
         self.model, self.batch, self.label = model, batch, batch.label
         self.random = np.random.default_rng(seed)
         scores = self._scores(batch)
-        self.losses, self.weight = self._losses(scores)
+        rows = check_rows(scores, batch.label, batch.weight)
+        self.losses, self.weight = rows.losses, rows.weights
         self.logloss = float(np.average(self.losses, weights=self.weight))
         self.auc = exact_auc(scores, batch.label, batch.weight)
 
@@ -127,7 +128,7 @@ class _ScoredRows:
             matrix, place = (numerical, column) if is_number else (categorical, column - first_category)
             matrix[:, place] = matrix[order, place]
         scores = self._scores(Batch(numerical, categorical))
-        rise = self._losses(scores)[0] - self.losses
+        rise = check_rows(scores, self.label, self.batch.weight).losses - self.losses
         mean = float(np.average(rise, weights=self.weight))
         share = self.weight / self.weight.sum()
         error = float(np.sqrt(np.square(share * (rise - mean)).sum()))
@@ -138,10 +139,6 @@ class _ScoredRows:
         parts = [logits(self.model, batch[start : start + _CHUNK]) for start in range(0, len(batch), _CHUNK)]
         scores: NDArray[np.float64] = np.nan_to_num(np.concatenate(parts), nan=0.0)
         return scores
-
-    def _losses(self, scores: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        rows = check_rows(scores, self.label, self.batch.weight)
-        return rows.losses, rows.weights
 
 
 def _candidates(columns: int, scored: _ScoredRows) -> list[int]:

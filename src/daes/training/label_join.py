@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from daes.choices import check_choice
 from daes.storage.segments import Segments
 from daes.stream.batch import Batch, KeyedBatch
 from daes.stream.messages import LabelReader
@@ -26,7 +27,7 @@ _log = logging.getLogger("daes.training")
 
 _LABELS_AT_ONCE = 4096
 _ONE_WAIT = 0.25
-_BETWEEN_LOOKS = 0.5
+_BETWEEN_READS = 0.5
 _SECOND = 1_000_000_000
 
 
@@ -58,8 +59,7 @@ class LateLabels:
         for name in ("window", "max_pending"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        if self.overflow not in OVERFLOW:
-            raise ValueError(f"overflow must be one of {', '.join(OVERFLOW)}, got {self.overflow!r}")
+        check_choice("overflow", self.overflow, OVERFLOW)
 
 
 @dataclass
@@ -98,8 +98,8 @@ class LabelJoin:
         self._batch_size, self._window = batch_size, round(config.window * _SECOND)
         self._max_pending, self._overflow = config.max_pending, config.overflow
         self.rows = PendingRows(segments if config.overflow == "spill" else None, config.max_pending)
-        self._looked = 0.0
-        self._strays: dict[int, tuple[int, float]] = {}
+        self._last_read = 0.0
+        self._unassigned: dict[int, tuple[int, float]] = {}
         """Labels whose rows have not arrived, by key: when they were sent, and the label."""
 
     @property
@@ -119,12 +119,12 @@ class LabelJoin:
         if not isinstance(batch, KeyedBatch) or batch.key is None or batch.sent is None:
             raise TypeError(f"rows whose labels come later must have keys, got a {type(batch).__name__}")
         self.counts.repeated += self.rows.add(batch, scored.logits)
-        if self._strays:
+        if self._unassigned:
             for key in batch.key.tolist():
-                if key in self._strays:
-                    self._give(key, *self._strays.pop(key))
+                if key in self._unassigned:
+                    self._assign(key, *self._unassigned.pop(key))
 
-    def due(self, batch: Batch | None, going_on: Callable[[], bool]) -> Iterator[Scored]:
+    def due(self, batch: Batch | None, keep_waiting: Callable[[], bool]) -> Iterator[Scored]:
         """Rows whose windows were over when `batch` was sent, `batch_size` at a time; fewer while no rows arrive.
 
         At the end of the stream it waits for the end of all windows.
@@ -132,14 +132,14 @@ class LabelJoin:
         moment = self._moment(batch)
         least = self._batch_size if batch is not None and len(batch) else 1
         excess = 0 if self._overflow == "spill" else self.pending - self._max_pending
-        if excess > 0 or time.monotonic() - self._looked > _BETWEEN_LOOKS:
+        if excess > 0 or time.monotonic() - self._last_read > _BETWEEN_READS:
             self._read_labels(moment)
         while excess > 0:
             yield from self._release(min(excess, self._batch_size))
             excess -= self._batch_size
         while self.pending and (over := self.rows.sent_by(moment - self._window)) >= least:
             rows = min(over, self._batch_size)
-            if not self._labels_until(self.rows.last_sent(rows) + self._window, going_on):
+            if not self._labels_until(self.rows.last_sent(rows) + self._window, keep_waiting):
                 return
             yield self.rows.take(rows)
 
@@ -151,11 +151,11 @@ class LabelJoin:
             return int(batch.sent.min())
         return time.time_ns()
 
-    def _labels_until(self, moment: int, going_on: Callable[[], bool]) -> bool:
-        """Read all labels that were sent by then; False if `going_on` ended that."""
+    def _labels_until(self, moment: int, keep_waiting: Callable[[], bool]) -> bool:
+        """Read all labels that were sent by then; False if `keep_waiting` ended that."""
         started = warned = time.monotonic()
         while self.labels.complete_until() < moment:
-            if not going_on():
+            if not keep_waiting():
                 return False
             if not self._read_labels(moment):
                 self.labels.wait(_ONE_WAIT)
@@ -168,31 +168,31 @@ class LabelJoin:
     def _read_labels(self, moment: int) -> bool:
         """Read the labels sent by then that are available; whether there were any."""
         found = False
-        self._looked = time.monotonic()
+        self._last_read = time.monotonic()
         while len((labels := self.labels.read(_LABELS_AT_ONCE, moment)).key):
             found = True
             for key, sent, label in zip(*(column.tolist() for column in labels), strict=True):
-                self._give(key, sent, label)
-        self._forget_strays(moment)
+                self._assign(key, sent, label)
+        self._drop_expired(moment)
         return found
 
-    def _give(self, key: int, sent: int, label: float) -> None:
-        """Give a label to its row; keep it for a while if that row has not arrived."""
-        found = self.rows.give(key, sent, label, self._window)
+    def _assign(self, key: int, sent: int, label: float) -> None:
+        """Assign a label to its row; keep it for a while if that row has not arrived."""
+        found = self.rows.assign(key, sent, label, self._window)
         if found is None:
-            self._strays[key] = (sent, label)
+            self._unassigned[key] = (sent, label)
         elif found:
             self.counts.matched += 1
         else:
             self.counts.unmatched += 1
 
-    def _forget_strays(self, moment: int) -> None:
-        """Forget labels whose rows should have arrived by then, and the oldest ones if there are too many."""
-        while self._strays:
-            key, (sent, _) = next(iter(self._strays.items()))
-            if sent + self._window > moment and len(self._strays) <= self._max_pending:
+    def _drop_expired(self, moment: int) -> None:
+        """Drop labels whose rows should have arrived by then, and the oldest ones if there are too many."""
+        while self._unassigned:
+            key, (sent, _) = next(iter(self._unassigned.items()))
+            if sent + self._window > moment and len(self._unassigned) <= self._max_pending:
                 return
-            del self._strays[key]
+            del self._unassigned[key]
             self.counts.unmatched += 1
 
     def _release(self, rows: int) -> Iterator[Scored]:
@@ -208,13 +208,13 @@ class LabelJoin:
         """The rows that wait with their scores and labels, and the position among the labels."""
         return {
             "rows": self.rows.state_dict(),
-            "strays": [[key, sent, label] for key, (sent, label) in self._strays.items()],
+            "strays": [[key, sent, label] for key, (sent, label) in self._unassigned.items()],
             "counts": dict(vars(self.counts)),
             "labels": self.labels.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.rows.load_state_dict(state["rows"])
-        self._strays = {key: (sent, label) for key, sent, label in state["strays"]}
+        self._unassigned = {key: (sent, label) for key, sent, label in state["strays"]}
         self.counts = LabelCounts(**state["counts"])
         self.labels.load_state_dict(state["labels"])

@@ -35,10 +35,10 @@ class WaitingLabels(Protocol):
     def put(self, scored: Scored) -> None:
         """Add a batch that was scored."""
 
-    def due(self, batch: Batch | None, going_on: Callable[[], bool]) -> Iterator[Scored]:
+    def due(self, batch: Batch | None, keep_waiting: Callable[[], bool]) -> Iterator[Scored]:
         """The batches to learn from now, with labels, before `batch` is scored; None at the end of the stream.
 
-        It may wait for labels while `going_on()` is true.
+        It may wait for labels while `keep_waiting()` is true.
         """
 
     def state_dict(self) -> Any:
@@ -65,7 +65,7 @@ class LabelDelay:
     def put(self, scored: Scored) -> None:
         self._waiting.append(scored)
 
-    def due(self, batch: Batch | None, going_on: Callable[[], bool]) -> Iterator[Scored]:
+    def due(self, batch: Batch | None, keep_waiting: Callable[[], bool]) -> Iterator[Scored]:
         """The batches that have waited for `batches` others; all of them at the end of the stream."""
         while len(self._waiting) > (0 if batch is None else self._batches):
             yield self._waiting.popleft()

@@ -22,6 +22,10 @@ from daes.training.trainer import StreamTrainer
 Ints = NDArray[np.int64]
 
 _RESERVOIR = 10_000
+_SAMPLE_ROWS = 1_024
+"""The largest number of rows of a batch that are counted for PSI and KS."""
+_NUM_KNOTS = 11
+"""How many of an embedding's knots are kept, evenly spaced, the first and the last included."""
 
 
 @dataclass
@@ -60,7 +64,7 @@ class Monitor:
     checkpoints.
 
     Drift is measured against the first `reference_rows` rows, also after segments were joined. Of larger batches only
-    `sample_rows` evenly spaced rows are counted, so that monitoring costs little.
+    1,024 evenly spaced rows are counted, so that monitoring costs little.
 
     Args:
         schema: names the columns.
@@ -69,8 +73,6 @@ class Monitor:
         reference_rows: number of rows that PSI and KS compare with.
         segment_rows: initial number of rows of a segment.
         most_segments: largest number of segments; even.
-        sample_rows: largest number of rows of a batch that are counted for PSI and KS.
-        num_knots: number of an embedding's knots to keep, evenly spaced, the first and the last included.
 
     >>> from daes.model import CTRModel
     >>> from daes.simulation import AdStream
@@ -92,20 +94,14 @@ class Monitor:
         reference_rows: int = 10_000,
         segment_rows: int = 1_000,
         most_segments: int = 200,
-        sample_rows: int = 1_024,
-        num_knots: int = 11,
     ) -> None:
-        check_positive(reference_rows=reference_rows, segment_rows=segment_rows, sample_rows=sample_rows)
+        check_positive(reference_rows=reference_rows, segment_rows=segment_rows)
         if most_segments < 2 or most_segments % 2:
             raise ValueError(f"most_segments must be even and positive, got {most_segments}")
-        if num_knots < 2:
-            raise ValueError(f"num_knots must be at least 2, got {num_knots}")
         self.schema = schema
         self.reference_rows = reference_rows
         self.segment_rows = segment_rows
         self.most_segments = most_segments
-        self.sample_rows = sample_rows
-        self.num_knots = num_knots
         self.bins: DriftBins | None = None
         self._segments: list[_Segment] = []
         self._first: list[tuple[int, NDArray[np.float32]]] = []
@@ -123,13 +119,13 @@ class Monitor:
         self._distributions = distributions
 
     def __call__(self, trainer: StreamTrainer, batch: Batch, logits: NDArray[np.float32]) -> None:
-        """Take in a batch that was just scored and learned from."""
+        """Add a batch that was just scored and learned from."""
         if self._full() and not self._waiting and len(self._segments) == self.most_segments:
             self._join()
         waiting = sum(len(rows) for rows, _ in self._waiting)
         # Small batches are processed together: one by one they would cost more than their steps.
-        if self._waiting and waiting + len(batch) > self.sample_rows:
-            self._take_in()
+        if self._waiting and waiting + len(batch) > _SAMPLE_ROWS:
+            self._process_waiting()
             waiting = 0
         self._waiting.append((batch, logits))
         self._seconds = trainer.seconds
@@ -137,7 +133,7 @@ class Monitor:
         begun = self._segments[-1].rows if self._segments and not self._full() else 0
         ends = begun + waiting >= self.segment_rows
         if ends or (self.bins is None and self._reference_seen + waiting >= self.reference_rows):
-            self._take_in()
+            self._process_waiting()
         if ends:
             self._segments[-1].knots = self._knots(trainer)
             self._segments[-1].distinct = self._categories.estimate()
@@ -146,8 +142,8 @@ class Monitor:
         """Whether the next rows begin a new segment."""
         return bool(self._segments) and self._segments[-1].rows >= self.segment_rows
 
-    def _take_in(self) -> None:
-        """Update everything with the batches that wait."""
+    def _process_waiting(self) -> None:
+        """Update everything with the batches in `_waiting`."""
         batch, logits = self._waiting[0]
         if len(self._waiting) > 1:
             batch = Batch.concat([rows for rows, _ in self._waiting])
@@ -156,7 +152,7 @@ class Monitor:
         if self.bins is None:
             counts = np.zeros((self.schema.num_numerical, 0), np.int64)
         else:
-            counts = self.bins.count(batch.numerical[:: -(-len(batch) // self.sample_rows)])
+            counts = self.bins.count(batch.numerical[:: -(-len(batch) // _SAMPLE_ROWS)])
         new = _Segment(
             rows=len(batch),
             seconds=self._seconds,
@@ -181,12 +177,12 @@ class Monitor:
     def to_dict(self) -> dict[str, Any]:
         """Everything by name, with one entry per segment: the layout of `monitor.json`, see docs/run-folder.md."""
         if self._waiting or (self.bins is None and self._first):
-            early = deepcopy(self)
-            if early._waiting:
-                early._take_in()
-            if early.bins is None and early._first:
-                early._fix_reference()
-            return early.to_dict()
+            copy = deepcopy(self)
+            if copy._waiting:
+                copy._process_waiting()
+            if copy.bins is None and copy._first:
+                copy._fix_reference()
+            return copy.to_dict()
         segments = self._segments
         sizes, seconds = [segment.rows for segment in segments], [segment.seconds for segment in segments]
         rows, passed = np.cumsum(sizes), np.diff(seconds, prepend=0.0)
@@ -270,7 +266,7 @@ class Monitor:
         return values
 
     def _picked(self) -> NDArray[np.intp]:
-        return np.unique(np.linspace(0, self._intervals, self.num_knots).round().astype(np.intp))
+        return np.unique(np.linspace(0, self._intervals, _NUM_KNOTS).round().astype(np.intp))
 
     def _knots_dict(self, rows: Ints) -> dict[str, Any] | None:
         kept = [place for place, segment in enumerate(self._segments) if segment.knots is not None]

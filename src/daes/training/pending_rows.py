@@ -67,8 +67,8 @@ class PendingRows:
             self._spill(self.segments)
         return repeated
 
-    def give(self, key: int, sent: int, label: float, window: int) -> bool | None:
-        """Give a row its label; False if it was sent after the row's window, None if there is no row with the key."""
+    def assign(self, key: int, sent: int, label: float, window: int) -> bool | None:
+        """Assign a label to its row; False if it was sent after the row's window, None if no row has the key."""
         number = self._rows_of.get(key)
         if number is None:
             return None

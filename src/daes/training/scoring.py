@@ -8,15 +8,18 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from daes.metrics.base import sigmoid
 from daes.metrics.stream import StreamMetrics
 from daes.model import CTRModel
 from daes.storage.durable import replacing
 from daes.storage.run_folder import RunFolder
-from daes.stream.aligned import aligned_rows
 from daes.stream.arrow import pa, pa_csv, pq
-from daes.stream.bad_rows import BadRows
+from daes.stream.bad_rows import BadRow, BadRows
+from daes.stream.batch import Batch, batch_from_table
+from daes.stream.csv import CsvSource
+from daes.stream.cursor import SourceError
 from daes.stream.dataset import Dataset
 from daes.stream.schema import Schema
 
@@ -111,7 +114,7 @@ def predict(
     bad_rows = BadRows()
     done = 0
     with _writing(out) as write:
-        for kept, batch, good in aligned_rows(data, schema, keep, batch_size, bad_rows):
+        for kept, batch, good in _aligned_rows(data, schema, keep, batch_size, bad_rows):
             scores = np.empty(len(good))
             scores[good] = sigmoid(logits(model, batch))
             values = pa.array(scores, mask=~good)
@@ -123,6 +126,49 @@ def predict(
         if not done:
             raise ValueError(f"the data must have at least one row; {data.name} has none")
     return Predicted(done, bad_rows)
+
+
+def _aligned_rows(
+    data: Dataset, schema: Schema, keep: Sequence[str], batch_size: int, bad_rows: BadRows
+) -> Iterator[tuple[Any, Batch, NDArray[np.bool_]]]:
+    """All rows of the data in order, `batch_size` at a time.
+
+    Yields a pyarrow Table of the columns to copy (for a CSV file their unparsed text), a Batch of the rows that can be
+    read, and a mask of these among all rows, (rows,) bool. If bad rows are skipped, they are added to `bad_rows`.
+    """
+    names = list(dict.fromkeys([*schema.columns, *keep]))
+    csv = data.source if isinstance(data.source, CsvSource) else None
+    text = None if csv is None else csv.as_text()
+    start = 0
+    for table in data.with_source(text or data.source).from_start(prefetch=2).iter_tables(names, batch_size):
+        good = np.ones(table.num_rows, dtype=bool)
+        read = table
+        if csv is not None:
+            read, reasons = _parsed(csv, table, schema)
+            good[list(reasons)] = False
+            for row in (BadRow(data.name, start + index + 1, reasons[index]) for index in sorted(reasons)):
+                if row.reason and not csv.skips:
+                    raise SourceError(str(row))
+                if row.reason:
+                    bad_rows.add(row)
+        try:
+            batch = batch_from_table(read, schema)
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"rows {start + 1} to {start + table.num_rows} of {data.name}: {error}") from error
+        yield table.select(list(keep)), batch, good
+        start += table.num_rows
+    for row in () if text is None else text.bad_rows.first:
+        bad_rows.add(row)
+
+
+def _parsed(source: CsvSource, text: Any, schema: Schema) -> tuple[Any, dict[int, str]]:
+    """The rows that can be parsed, and why others cannot; "" for rows of nulls, which the source has noted."""
+    blank = np.flatnonzero(text.column(0).is_null().to_numpy())
+    if not len(blank):
+        return source.parse(text, schema)
+    whole = np.setdiff1d(np.arange(text.num_rows), blank)
+    parsed, reasons = source.parse(text.take(whole), schema)
+    return parsed, {int(whole[index]): reason for index, reason in reasons.items()} | dict.fromkeys(blank.tolist(), "")
 
 
 def _refuse_input(out: Path, data: Dataset) -> None:
@@ -156,12 +202,17 @@ def _writing(out: str | Path | BinaryIO) -> Iterator[Callable[[Any], None]]:
     else:
         opened = nullcontext(out)
     writer: Any = None
+    schema: Any = None
     with opened as file:
 
         def write(table: Any) -> None:
-            nonlocal writer
-            writer = writer or make(file, table.schema)
-            writer.write_table(table)
+            nonlocal writer, schema
+            if writer is None:
+                writer, schema = make(file, table.schema), table.schema
+            try:
+                writer.write_table(table.cast(schema))
+            except pa.ArrowInvalid as error:
+                raise SourceError(f"a column to keep must be of one type in all files: {error}") from error
 
         try:
             yield write

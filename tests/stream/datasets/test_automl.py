@@ -76,11 +76,11 @@ def test_automl_counts_of_values(automl: Path) -> None:
 
 @pytest.mark.parametrize("shard", [None, (1, 2)])
 def test_automl_resumes(automl: Path, shard: tuple[int, int] | None) -> None:
-    stream = open_automl(automl, shard=shard)
+    stream = Dataset.open(f"automl:{automl}", shard=shard)
     whole = [batch.numerical[:, 0].tolist() for batch in stream.iter_batches(stream.schema, 2)]
     stream.seek({"row": 0})
     for number, _ in enumerate(stream.iter_batches(stream.schema, 2), start=1):
-        again = open_automl(automl, shard=shard)
+        again = Dataset.open(f"automl:{automl}", shard=shard)
         again.seek(stream.position())
         assert [batch.numerical[:, 0].tolist() for batch in again.iter_batches(stream.schema, 2)] == whole[number:]
 

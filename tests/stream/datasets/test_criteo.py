@@ -97,6 +97,6 @@ def test_criteo_bad_rows(tmp_path: Path) -> None:
     path = write(tmp_path / "train.txt", text)
     with pytest.raises(SourceError, match=r"^row 4 of .*train\.txt: 40 fields are expected; there are 2"):
         only_batch(open_criteo(path))
-    check_criteo(open_criteo(path, bad_rows="skip"), range(6))
+    check_criteo(Dataset.open(f"criteo:{path}", bad_rows="skip"), range(6))
     with pytest.raises(SourceError, match=r"must have 40 fields per row, or 39 without labels; the first has 3"):
         open_criteo(write(tmp_path / "three.txt", "1\t2\t3\n"))

@@ -32,8 +32,8 @@ def test_datasets_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     data = Dataset.open("toy", rows=5)
     assert (data.schema, data.name, data.notes, data.what) == (SCHEMA, "toy", ("made of three rows",), "toy")
     assert len(data.sample(9)) == 3
-    Dataset.open("mine:a/b:c", shard=(0, 2))
-    assert CALLS == [((), {"rows": 5}), (("a/b:c",), {"shard": (0, 2)})]
+    Dataset.open("mine:a/b:c", seed=3)
+    assert CALLS == [((), {"rows": 5}), (("a/b:c",), {"seed": 3})]
     assert Dataset.open("toy", schema=Schema(None, ("price",), ())).schema == Schema(None, ("price",), ())
     with pytest.raises(ValueError, match="mine needs the path of its files, as in mine:PATH"):
         Dataset.open("mine")

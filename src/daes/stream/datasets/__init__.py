@@ -22,7 +22,7 @@ class DatasetEntry:
         name: what `Dataset.open` calls it.
         title: what reports call it.
         opener: the function that makes the `Dataset`, as "module:function"; it takes the argument, if there is one,
-            then options by keyword, `shard` among them.
+            then options by keyword.
         argument: what follows the colon: "path" if you have to provide the data (`criteo:PATH`), "rows" if the number
             of rows may be given (`adstream:200000`), None for nothing.
     """

@@ -31,13 +31,7 @@ _DATA = re.compile(r"(?P<name>.+)_(?P<part>train|test)[0-9]*\.data")
 _LABELS = CsvFormat(column_names=("label",), quoting=False)
 
 
-def open_automl(
-    path: str | Path,
-    *,
-    multi_value: str = "first",
-    solutions: str | Path | None = None,
-    shard: tuple[int, int] | None = None,
-) -> Dataset:
+def open_automl(path: str | Path, *, multi_value: str = "first", solutions: str | Path | None = None) -> Dataset:
     """A dataset of the challenge: all training batches, then all test batches, each in the order of their numbers.
 
     Columns are named by kind and counted from 1: numerical `I1`…, categorical `C1`…, multi-value `M1`…, time `T1`….
@@ -50,7 +44,6 @@ def open_automl(
             of values as the numerical column `M1_count`.
         solutions: a folder of solutions that are not next to their data (the challenge kept those of the test batches
             in a separate folder).
-        shard: `(rank, world)`, see `CursorSource`.
     """
     if multi_value not in ("first", "first+count"):
         raise ValueError(f"multi_value must be 'first' or 'first+count', got {multi_value!r}")
@@ -76,7 +69,7 @@ def open_automl(
         categorical=(*kinds["categorical"], *kinds["multi-value"]),
         time=kinds["time"][0] if kinds["time"] else None,
     )
-    source = AutoMLSource(labelled or data, columns, labels, shard)
+    source = AutoMLSource(labelled or data, columns, labels)
     return Dataset(source, schema, name=f"automl:{name}", notes=notes)
 
 
@@ -127,14 +120,8 @@ def _text(files: Sequence[DataFile], name: str) -> str | None:
 class AutoMLSource(FilesSource):
     """Data files, in order, with the names of their columns and the solution for each path; see `open_automl`."""
 
-    def __init__(
-        self,
-        where: Sequence[DataFile],
-        columns: Sequence[str],
-        labels: Mapping[str, DataFile],
-        shard: tuple[int, int] | None,
-    ) -> None:
-        super().__init__(where, shard=shard)
+    def __init__(self, where: Sequence[DataFile], columns: Sequence[str], labels: Mapping[str, DataFile]) -> None:
+        super().__init__(where)
         self._labels = dict(labels)
         self._format = _format(self._files[0], columns)
         self._columns = list(columns)
@@ -156,7 +143,7 @@ class AutoMLSource(FilesSource):
         return pa.schema([*fields, ("label", pa.float64())] if self._labels else fields)
 
     def _file_cursor(
-        self, file: DataFile, types: Mapping[str, Any], roles: Mapping[str, str], place: Position, rows_at_once: int
+        self, file: DataFile, types: Mapping[str, Any], schema: Schema | None, place: Position, rows_at_once: int
     ) -> Cursor:
         parsed = {}
         for name, kind in types.items():

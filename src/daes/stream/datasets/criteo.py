@@ -19,27 +19,25 @@ CRITEO = Schema(
 )
 
 
-def open_criteo(path: str | Path, *, bad_rows: str = "error", shard: tuple[int, int] | None = None) -> Dataset:
+def open_criteo(path: str | Path) -> Dataset:
     """Criteo's rows, from what Criteo publishes or from Parquet.
 
     Args:
         path: `train.txt` of the Kaggle challenge or `day_0`, `day_1`, … of the terabyte log (tab-separated, no header,
             an empty field is missing; plain, .gz or .zst), or Parquet with the columns `label`, `I1` … `I13`,
             `C1` … `C26`; a file, a glob, or the directory that holds them.
-        bad_rows: see `CsvSource`.
-        shard: `(rank, world)`, see `CursorSource`.
 
     Rows without a label (`test.txt`, 39 fields) give a schema without a label.
     """
     files = _choose(find_files(path), path)
     source: ParquetSource | CsvSource
     if files[0].suffix in SUFFIXES:
-        source = ParquetSource(files, shard=shard)
+        source = ParquetSource(files)
         labelled = "label" in source.arrow_schema.names
     else:
         labelled = _is_labelled(files[0])
         names = CRITEO.columns if labelled else CRITEO.columns[1:]
-        source = CsvSource(files, separator="\t", column_names=names, quoting=False, bad_rows=bad_rows, shard=shard)
+        source = CsvSource(files, separator="\t", column_names=names, quoting=False)
     lacking = [name for name in CRITEO.columns[1:] if name not in source.arrow_schema.names]
     if lacking:
         raise SourceError(f"{files[0].path} must have the columns I1 … I13 and C1 … C26; {lacking} are missing")

@@ -31,19 +31,16 @@ FLIGHTS = Schema(
 )
 
 
-def open_flights(*, shard: tuple[int, int] | None = None) -> Dataset:
+def open_flights() -> Dataset:
     """The flights in the order of their scheduled departure (UTC), which is the schema's time.
 
     Numerical: scheduled departure and arrival in minutes after midnight, distance, the weather, the plane's age and
     seats. Categorical: carrier, origin, destination, tail number, flight number, weekday (0 is Monday), hour, and the
     plane's type, manufacturer, model and engine. Flights without an arrival delay (cancelled, diverted) are dropped;
     the dataset's `notes` say how many.
-
-    Args:
-        shard: `(rank, world)`, see `CursorSource`.
     """
     table, note = _joined(_folder())
-    return Dataset(TableSource(table, shard=shard), FLIGHTS, name="flights", notes=[note])
+    return Dataset(TableSource(table), FLIGHTS, name="flights", notes=[note])
 
 
 @lru_cache(maxsize=1)  # a comparison opens the stream many times, and Arrow tables never change
