@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, overload
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -182,40 +182,25 @@ def rank_context_fields(
     )
 
 
-@overload
-def smallest_cardinality(cardinalities: Mapping[str, int], count: int = 3) -> tuple[str, ...]: ...
-@overload
-def smallest_cardinality(cardinalities: Sequence[int], count: int = 3) -> tuple[int, ...]: ...
-def smallest_cardinality(
-    cardinalities: Mapping[str, int] | Sequence[int], count: int = 3
-) -> tuple[str, ...] | tuple[int, ...]:
+def smallest_cardinality(cardinalities: Mapping[str, int], count: int = 3) -> tuple[str, ...]:
     """The paper's default context: the `count` fields of smallest cardinality, smallest first.
 
     Ties are broken by order. A field with fewer than two values carries no information and is left out, so there may be
     fewer than `count`.
 
     Args:
-        cardinalities: number of distinct values of each field: a mapping of names, or a sequence.
+        cardinalities: number of distinct values of each field.
         count: how many fields.
-
-    Returns:
-        names for a mapping, positions for a sequence.
 
     >>> smallest_cardinality({"site": 4737, "device": 4, "weekday": 7, "version": 1, "banner": 7})
     ('device', 'weekday', 'banner')
-    >>> smallest_cardinality([4737, 4, 7], count=1)
-    (1,)
     """
     check_positive(count=count)
-    if isinstance(cardinalities, Mapping):
-        positions = smallest_cardinality(list(cardinalities.values()), count)
-        names = list(cardinalities)
-        return tuple(names[position] for position in positions)
-    for position, cardinality in enumerate(cardinalities):
+    for name, cardinality in cardinalities.items():
         if isinstance(cardinality, bool) or not isinstance(cardinality, int | np.integer) or cardinality < 0:
-            raise ValueError(f"cardinalities must be counts, got {cardinality!r} at position {position}")
-    useful = [position for position, cardinality in enumerate(cardinalities) if cardinality >= 2]
-    return tuple(sorted(useful, key=lambda position: cardinalities[position])[:count])
+            raise ValueError(f"cardinalities must be counts, got {cardinality!r} for {name}")
+    useful = [name for name, cardinality in cardinalities.items() if cardinality >= 2]
+    return tuple(sorted(useful, key=lambda name: cardinalities[name])[:count])
 
 
 class _Feature:

@@ -213,7 +213,7 @@ def _result(
         seconds=seconds,
         read_seconds=read_seconds,
         values_per_second=(estimator.count + estimator.skipped) / max(seconds, 1e-9),
-        nbytes=int(getattr(estimator, "nbytes")),  # noqa: B009 (beyond the protocol, and all of them have it)
+        nbytes=estimator.nbytes,
     )
 
 

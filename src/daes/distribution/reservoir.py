@@ -6,13 +6,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daes.distribution.base import Estimator, Floats, State, check_positive, check_seed, inverted_cdf
+from daes.distribution.base import DistributionEstimator, Floats, State, check_positive, check_seed, inverted_cdf
 from daes.distribution.ordered import OrderedView
 from daes.distribution.schedule import Ints, bit_generator, smallest_keys
 from daes.distribution.tracked import TrackedQuantiles
 
 
-class SampleEstimator(Estimator):
+class SampleEstimator(DistributionEstimator):
     """Base class of reservoirs: a sample in slots, its sorted view, and the law of a merge."""
 
     _settings: ClassVar[tuple[str, ...]] = ("size",)

@@ -29,9 +29,6 @@ class Statistics(KeepsPrecision, ABC):
     def observe(self, values: Tensor) -> None:
         """Update the statistics with values (B, q), NaN and ±inf included."""
 
-    def _may_become(self, name: str, dtype: torch.dtype) -> bool:
-        return False
-
     def extra_repr(self) -> str:
         return f"num_features={self.num_features}"
 

@@ -193,9 +193,6 @@ class Combinations(KeepsPrecision):
         self.errors = self.odds(spread).float().view(*self.errors.shape[:2], 1)
         return self
 
-    def _may_become(self, name: str, dtype: torch.dtype) -> bool:
-        return False
-
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *arguments: Any, **options: Any) -> None:
         errors = state_dict.get(f"{prefix}errors")
         if errors is not None and errors.shape[-1] == 1:

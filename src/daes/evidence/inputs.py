@@ -542,9 +542,6 @@ class EvidenceInputs(KeepsPrecision):
         if self.combinations is not None:
             self.combinations.errors *= share
 
-    def _may_become(self, name: str, dtype: torch.dtype) -> bool:
-        return False
-
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *arguments: Any, **options: Any) -> None:
         known = f"{prefix}total" in state_dict  # a state of other parts alone changes nothing here
         if known and self.sample is not None and f"{prefix}sample.seen" not in state_dict:

@@ -91,9 +91,6 @@ class RecentErrors(KeepsPrecision):
         """What is left of errors of these ages, for each half-life: (…, 1) → (…, 2, 1)."""
         return torch.exp2(torch.cat([ages, FASTER * ages], -1) / -self.half_life).unsqueeze(-1)
 
-    def _may_become(self, name: str, dtype: torch.dtype) -> bool:
-        return False
-
 
 def _round(errors: Tensor) -> Tensor:
     return torch.round(errors / GRAIN) * GRAIN

@@ -182,9 +182,6 @@ class RowSample(KeepsPrecision):
     def _forget_host(self) -> None:
         self._host = None
 
-    def _may_become(self, name: str, dtype: torch.dtype) -> bool:
-        return False
-
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn, recurse)
         self._forget_host()
