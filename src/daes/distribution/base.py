@@ -180,15 +180,18 @@ def check_levels(levels: ArrayLike) -> Floats:
 
 def check_positive(**arguments: int) -> None:
     """Raise unless each argument is a positive integer."""
+    _check_integers(1, "positive", arguments)
+
+
+def check_non_negative(**arguments: int) -> None:
+    """Raise unless each argument is a non-negative integer."""
+    _check_integers(0, "non-negative", arguments)
+
+
+def _check_integers(least: int, kind: str, arguments: Mapping[str, int]) -> None:
     for name, value in arguments.items():
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value <= 0:
-            raise ValueError(f"{name} must be a positive integer, got {value!r}")
-
-
-def check_seed(seed: int) -> None:
-    """Raise unless the seed is a non-negative integer."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed must be a non-negative integer, got {seed!r}")
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+            raise ValueError(f"{name} must be a {kind} integer, got {value!r}")
 
 
 def inverted_cdf(ordered: Floats, levels: Floats) -> Floats:

@@ -39,6 +39,7 @@ class OrderStatistics(DistributionEstimator):
     """
 
     _settings: ClassVar[tuple[str, ...]] = ("levels",)
+    _statistics: ClassVar[tuple[str, ...]] = (*DistributionEstimator._statistics, "batches")
 
     def __init__(self, levels: ArrayLike | None = None) -> None:
         super().__init__()
@@ -72,7 +73,7 @@ class OrderStatistics(DistributionEstimator):
         return cdf_between(self._means, self.levels, values)
 
     def _state(self) -> State:
-        return {"batches": self.batches, "means": self._means.copy()}
+        return {"means": self._means.copy()}
 
     def _load(self, state: Mapping[str, Any]) -> None:
         means = np.array(state["means"], dtype=np.float64)
@@ -81,4 +82,4 @@ class OrderStatistics(DistributionEstimator):
             raise ValueError(f"state's means must be {self.levels.size} finite, nondecreasing values, got {means}")
         if not int(state["count"] > 0) <= batches <= state["count"]:
             raise ValueError(f"state's batches must be consistent with count={state['count']}, got {batches}")
-        self.batches, self._means = batches, means
+        self._means = means

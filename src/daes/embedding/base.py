@@ -294,4 +294,6 @@ class NumericalEmbedding(Configurable, KeepsSinglePrecision, ABC):
         return values.to(torch.promote_types(self.missing.dtype, torch.float32))
 
     def extra_repr(self) -> str:
-        return f"num_features={self.num_features}, dim={self.dim}"
+        """The arguments that were given."""
+        shown = {"num_features": self.num_features, "dim": self.dim, **self.arguments}
+        return ", ".join(f"{name}={value!r}" for name, value in shown.items())

@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.nn.functional import leaky_relu
 
 from daes.distribution.base import check_positive, rank_of
-from daes.embedding.aggregation import aggregate
 from daes.embedding.base import Context, NumericalEmbedding, SharedOptions
+from daes.embedding.interpolation import aggregate
 from daes.embedding.normalise import LARGEST, Standardise, Statistics
 from daes.embedding.registry import register_method
 from daes.registry import Reference
@@ -88,9 +88,6 @@ class DAE(NumericalEmbedding):
     def _observe(self, values: Tensor) -> None:
         self.batch_quantiles.observe(values)
         self.standardise.observe(values)
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, num_meta={self.num_meta}"
 
 
 class BatchQuantiles(Statistics):

@@ -370,15 +370,9 @@ class FeatureDistributions(StreamKnots):
 
     def _reservoir(self, feature: int, members: NDArray[np.float64]) -> JumpReservoir:
         made = JumpReservoir(self.reservoir_size, self.skip, self.seed, tolerance=self.tolerance)
-        made.restore(
-            members,
-            make_schedule(self.skip, self.reservoir_size, self.seed, self._origin(feature)),
-            count=int(self.count[feature]),
-            skipped=int(self.skipped[feature]),
-            minimum=float(self.minimum[feature]),
-            maximum=float(self.maximum[feature]),
-        )
-        return made
+        made.skipped = int(self.skipped[feature])
+        made.minimum, made.maximum = float(self.minimum[feature]), float(self.maximum[feature])
+        return made.restore(members, self._origin(feature), int(self.count[feature]))
 
     def _merge_feature(self, feature: int, other: Self) -> None:
         # Which members stay does not depend on their values: merge reservoirs of slot numbers, then move the slots.

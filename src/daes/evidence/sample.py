@@ -139,20 +139,16 @@ class RowSample(KeepsPrecision):
     @torch.no_grad()
     def merge(self, other: Self) -> None:
         """Take in a sample of a disjoint stream, so that this one is a uniform sample of both."""
-        if (self.size, self.numerical.shape, self.categorical.shape) != (
-            other.size,
-            other.numerical.shape,
-            other.categorical.shape,
-        ):
+        if (self.numerical.shape, self.categorical.shape) != (other.numerical.shape, other.categorical.shape):
             raise ValueError("both samples must have the same size and columns to merge")
-        mine, theirs = self._indices(0), other._indices(self.size)
-        mine.merge(theirs)
+        mine = self._indices(0)
+        mine.merge(other._indices(self.size))
         chosen = torch.from_numpy(mine.sample.astype(np.int64)).to(self.label.device)
         for name in ("numerical", "missing", "categorical", "label", "logit"):
             ours = getattr(self, name)
             ours[: len(chosen)] = torch.cat([ours, getattr(other, name).to(ours)])[chosen]
-        generation, position, filled, self.log_threshold[...] = mine.schedule.origin
-        self.restart.copy_(torch.tensor([generation, position, filled]))
+        *restart, self.log_threshold[...] = mine.schedule.origin
+        self.restart.copy_(torch.tensor(restart))
         self.seen.fill_(mine.count)
         self._forget_host()
 
@@ -164,16 +160,8 @@ class RowSample(KeepsPrecision):
 
     def _indices(self, first: int) -> JumpReservoir:
         """A reservoir of slot numbers that stands where this sample stands."""
-        made = JumpReservoir(self.size, seed=self.seed)
-        made.restore(
-            np.arange(first, first + self.filled, dtype=np.float64),
-            make_schedule("exact", self.size, self.seed, self._origin()),
-            count=self.count,
-            skipped=0,
-            minimum=0.0,
-            maximum=0.0,
-        )
-        return made
+        slots = np.arange(first, first + self.filled, dtype=np.float64)
+        return JumpReservoir(self.size, seed=self.seed).restore(slots, self._origin(), self.count)
 
     def _origin(self) -> Origin:
         generation, position, filled = self.restart.tolist()
