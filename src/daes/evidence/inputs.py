@@ -82,7 +82,7 @@ class EvidenceInputs(KeepsPrecision):
         self.num_numerical = num_numerical
         self.num_categorical = len(offsets)
         self.table_rows = table_rows
-        numbers = num_numerical if options.numbers else 0
+        numbers = self._numbers = num_numerical if options.numbers else 0  # how many numbers are counted
         categories = self.num_categorical if options.categories else 0
         self.dim = numbers + 2 * categories
         self.register_buffer("_offsets", torch.tensor(offsets, dtype=torch.int64), persistent=False)
@@ -105,7 +105,8 @@ class EvidenceInputs(KeepsPrecision):
         self.recent: RecentErrors | None = None
         self._counts: Counts | None = None
         self._tables: tuple[Tensor, ...] | None = None  # see `tabled`
-        self._part, self._meet = (0, 1), _go_on
+        self._part = 0, 1
+        self._meet: Callable[[], None] | None = None
         if self.dim and options.recent is not None:
             cells = 1 + numbers * (options.bins + 1) + len(self.row_counts)
             self.recent = RecentErrors(cells, 1 + columns, options.recent, options.strength)
@@ -114,14 +115,20 @@ class EvidenceInputs(KeepsPrecision):
         numbers, rows = _both(numbers, rows)
         if self._trusts(numbers, rows) and (counts := self.counts()) is not None:
             return counts.inputs(numbers, rows)
+        numbers, rows = self._counted(numbers, rows)
         if kernels.usable(numbers, rows):
             counted = self.total, self.edges, self.number_counts, self.row_counts
-            return kernels.evidence(*self._counted(numbers, rows), counted, self.options.strength)
-        bins = self._bins(numbers)
+            return kernels.evidence(numbers, rows, counted, self.options.strength)
+        places = self._bin_places(numbers)
         if self._tables is not None and torch.compiler.is_exporting():
-            return self._looked_up(self._tables, bins, rows)
-        parts, views = self._parts(bins, rows)
-        return torch.cat([parts] if views is None else [parts, confidence(views)], 1).to(torch.float32)
+            found = [embedding(at, table) for at, table in zip((places, rows, rows), self._tables, strict=False)]
+            return torch.cat(found, 1).squeeze(-1)
+        prior, strength = self._prior(), self.options.strength
+        # Few bins, many values: the odds are computed per bin and looked up.
+        odds = log_odds(*self.number_counts.unbind(-1), prior, strength).flatten()[places]
+        views, clicks = self.row_counts[rows].unbind(-1)
+        parts = odds, log_odds(views, clicks, prior, strength), confidence(views)
+        return torch.cat(parts, 1).to(torch.float32)
 
     def combined(self, numbers: Tensor | None, rows: Tensor | None) -> Tensor | None:
         """What to add to the logits of a batch for what the model gets wrong of values together, (B,); None without."""
@@ -143,9 +150,9 @@ class EvidenceInputs(KeepsPrecision):
     def cells(self, numbers: Tensor, rows: Tensor) -> Tensor:
         """The cells of `recent` that rows have, (B, 1 + q + p): that of all rows, then those of bins and of ids."""
         numbers, rows = self._counted(numbers, rows)
-        bins, each = self._bins(numbers), self.options.bins + 1
-        first = torch.arange(bins.shape[1], device=bins.device) * each + 1
-        return torch.cat([bins.new_zeros(len(bins), 1), bins + first, rows + (1 + bins.shape[1] * each)], 1)
+        places = self._bin_places(numbers)
+        after = 1 + self._numbers * (self.options.bins + 1)
+        return torch.cat([places.new_zeros(len(places), 1), places + 1, rows + after], 1)
 
     def recent_errors(self, numbers: Tensor | None, rows: Tensor | None) -> Tensor:
         """What `recent` says of a batch, (B, 2·(1 + q + p))."""
@@ -181,7 +188,12 @@ class EvidenceInputs(KeepsPrecision):
         """
         new, sample = labels.shape[0], self.sample
         if found is None:
-            _check_shape(numbers=(numbers, (new, self.num_numerical)), rows=(rows, (new, self.num_categorical)))
+            for name, given, columns in (
+                ("numbers", numbers, self.num_numerical),
+                ("rows", rows, self.num_categorical),
+            ):
+                if given.shape != (new, columns):
+                    raise ValueError(f"{name} must have shape {(new, columns)}, got {tuple(given.shape)}")
         if self.frozen or not new:
             return
         if self.options.half_life is not None:
@@ -200,7 +212,8 @@ class EvidenceInputs(KeepsPrecision):
         if sample is not None:
             sample.update(numbers, rows, labels, logits)
         if cut:
-            self._meet()  # all columns are counted
+            if self._meet is not None:
+                self._meet()  # all columns are counted
             self._cut_anew()
             self._combine_anew(before)
 
@@ -223,10 +236,8 @@ class EvidenceInputs(KeepsPrecision):
     @torch.no_grad()
     def _count_plainly(self, numbers: Tensor, rows: Tensor, labels: Tensor, logits: Tensor | None, cut: bool) -> None:
         """Count rows, but not in bins that are cut anew; note the errors of logits, if given."""
-        if logits is not None and self.recent is not None:
-            self._note(self.recent, numbers, rows, labels, logits)
-        if logits is not None and self.combinations is not None:
-            self._note_combined(self.combinations, numbers, rows, labels, logits)
+        if logits is not None:
+            self._note_errors(numbers, rows, labels, logits)
         if not cut and kernels.usable(numbers, rows, self.edges, labels):
             counted = self.edges, self.total, self.number_counts, self.row_counts
             kernels.count(*self._counted(numbers, rows), labels, counted)
@@ -236,23 +247,23 @@ class EvidenceInputs(KeepsPrecision):
         if self.options.categories:
             each = seen.unsqueeze(1).expand(-1, self.num_categorical, -1).reshape(-1, 2)
             self.row_counts.index_add_(0, rows.flatten(), each)
-        if self.options.numbers and not cut:
-            self._count_numbers(self.number_counts, self._bins(numbers), seen)
+        if self._numbers and not cut:
+            self._count_numbers(self.number_counts, numbers, seen)
 
-    def _note(self, recent: RecentErrors, numbers: Tensor, rows: Tensor, labels: Tensor, logits: Tensor) -> None:
+    def _note_errors(self, numbers: Tensor, rows: Tensor, labels: Tensor, logits: Tensor) -> None:
+        recent, combined = self.recent, self.combinations
         if kernels.usable(numbers, rows, self.edges, labels, logits) and logits.shape == labels.shape:
-            errors = self.edges, recent.errors, recent.clock
-            kernels.note(*self._counted(numbers, rows), errors, labels, logits, recent.half_life)
-        else:
+            given = self._counted(numbers, rows)
+            if recent is not None:
+                errors = self.edges, recent.errors, recent.clock
+                kernels.note(*given, errors, labels, logits, recent.half_life)
+            if combined is not None:
+                errors = self.edges, combined.fields, combined.errors
+                kernels.note_combined(*given, errors, labels, logits, self._fine_bins)
+            return
+        if recent is not None:
             recent.update(self.cells(numbers, rows), labels, logits)
-
-    def _note_combined(
-        self, combined: Combinations, numbers: Tensor, rows: Tensor, labels: Tensor, logits: Tensor
-    ) -> None:
-        if kernels.usable(numbers, rows, self.edges, labels, logits) and logits.shape == labels.shape:
-            errors = self.edges, combined.fields, combined.errors
-            kernels.note_combined(*self._counted(numbers, rows), errors, labels, logits, self._fine_bins)
-        else:
+        if combined is not None:
             combined.update(self._values(numbers, rows), labels, logits)
 
     def _trusts(
@@ -288,7 +299,7 @@ class EvidenceInputs(KeepsPrecision):
 
     def _find_counts(self, used: list[Tensor | None], half_life: float) -> Counts | None:
         options, rows = self.options, self.table_rows
-        q, bins = self.num_numerical if options.numbers else 0, options.bins
+        q, bins = self._numbers, options.bins
         known: list[tuple[tuple[int, ...], torch.dtype]] = [
             ((q, bins - 1), torch.float32),
             ((2,), torch.float64),
@@ -359,12 +370,6 @@ class EvidenceInputs(KeepsPrecision):
             yield
         finally:
             self._tables = None
-
-    def _looked_up(self, tables: tuple[Tensor, ...], bins: Tensor, rows: Tensor) -> Tensor:
-        first = torch.arange(bins.shape[1], device=bins.device) * (self.options.bins + 1)
-        places = [bins + first, rows, rows] if self.options.categories else [bins + first]
-        found = [embedding(at, table) for at, table in zip(places, tables, strict=False)]
-        return torch.cat(found, 1).squeeze(-1)
 
     def freeze(self) -> Self:
         """Keep what is known and drop the sample and what was recent: nothing is counted from then on."""
@@ -448,30 +453,18 @@ class EvidenceInputs(KeepsPrecision):
         prior = self._prior()
         return prior * (1 - prior)
 
-    def _parts(self, bins: Tensor, rows: Tensor) -> tuple[Tensor, Tensor | None]:
-        """z of every number and category, and the views of the categories."""
-        prior, strength = self._prior(), self.options.strength
-        parts, views = [], None
-        if self.options.numbers:
-            # Few bins, many values: the odds are computed per bin and looked up.
-            odds = log_odds(self.number_counts[..., 0], self.number_counts[..., 1], prior, strength)
-            parts.append(odds.flatten()[bins + torch.arange(len(odds), device=bins.device) * odds.shape[1]])
-        if self.options.categories:
-            views, clicks = self.row_counts[rows].unbind(-1)
-            parts.append(log_odds(views, clicks, prior, strength))
-        return torch.cat(parts, 1) if parts else self.total.new_zeros(rows.shape[0], 0), views
-
     def _counted(self, numbers: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Numbers and rows, without columns where they are not counted."""
         return numbers if self.options.numbers else numbers[:, :0], rows if self.options.categories else rows[:, :0]
 
     def _bins(self, numbers: Tensor) -> Tensor:
-        """The bin of each number, (B, q); the last one is for missing values."""
-        if not self.options.numbers:
-            return torch.empty(numbers.shape[0], 0, dtype=torch.int64, device=numbers.device)
-        missing = torch.isnan(numbers)
+        """The bin of each number that is counted, (B, q); the last one is for missing values."""
         found = count_below(self.edges, finite(numbers.to(self.edges.dtype)))
-        return torch.where(missing, self.options.bins, found)
+        return torch.where(torch.isnan(numbers), self.options.bins, found)
+
+    def _bin_places(self, numbers: Tensor) -> Tensor:
+        """The bin of each number that is counted, among those of all numbers."""
+        return self._bins(numbers) + torch.arange(self._numbers, device=numbers.device) * (self.options.bins + 1)
 
     def _values(self, numbers: Tensor, rows: Tensor) -> Tensor:
         """What each field is in a combination: a coarse bin, or the row of the table, (B, q + p)."""
@@ -483,38 +476,33 @@ class EvidenceInputs(KeepsPrecision):
         """How many bins of a number are one in a combination."""
         return self.options.bins // self.options.pair_bins
 
-    def _count_numbers(self, counts: Tensor, bins: Tensor, seen: Tensor) -> None:
-        places = bins + torch.arange(bins.shape[1], device=bins.device) * counts.shape[1]
-        each = seen.unsqueeze(1).expand(-1, bins.shape[1], -1).reshape(-1, 2)
+    def _count_numbers(self, counts: Tensor, numbers: Tensor, seen: Tensor) -> None:
+        places = self._bin_places(numbers)
+        each = seen.unsqueeze(1).expand(-1, self._numbers, -1).reshape(-1, 2)
         counts.view(-1, 2).index_add_(0, places.flatten(), each)
-
-    def _sampled(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Numbers, rows and (views, clicks) of the sampled rows, weighted to stand for all rows that still count."""
-        assert self.sample is not None
-        numbers, rows, labels, _ = self.sample.rows()
-        weight = self.total[0] / len(labels)
-        return numbers, rows, _seen(labels) * weight
 
     @torch.no_grad()
     def _cut_anew(self) -> None:
         """Cut bins at the quantiles of the sample, and read their counts off it."""
-        if not self.options.numbers or not self.num_numerical:
+        if not self._numbers:
             return
-        numbers, rows, seen = self._sampled()
+        assert self.sample is not None
+        numbers, rows, labels, _ = self.sample.rows()
         columns = numbers.cpu().numpy()
         cuts = [cut_points(column[np.isfinite(column)], self.options.bins) for column in columns.T]
         self.edges.copy_(torch.from_numpy(np.stack(cuts)))
         if self.recent is not None:
-            self.recent.reset(slice(1, 1 + self.num_numerical * (self.options.bins + 1)))
+            self.recent.reset(slice(1, 1 + self._numbers * (self.options.bins + 1)))
         found = torch.zeros_like(self.number_counts)  # all processes may write the result, but not what leads to it
         if native.serves(numbers, found):
-            total, labels = torch.zeros_like(self.total), (seen[:, 1] > 0).float()
+            total = torch.zeros_like(self.total)
             counted = [self.edges, total, found, self.row_counts[:0], *[None] * 4]
-            counts = Counts(self.num_numerical, 0, self.options.bins, 0, self.options.strength, counted)
-            counts.count(numbers, rows[:, :0], labels)
+            counts = Counts(self._numbers, 0, self.options.bins, 0, self.options.strength, counted)
+            counts.count(numbers, rows[:, :0], labels.float())
             found *= self.total[0] / total[0]
         else:
-            self._count_numbers(found, self._bins(numbers), seen)
+            # The rows of the sample stand for all rows that still count.
+            self._count_numbers(found, numbers, _seen(labels) * (self.total[0] / len(labels)))
         self.number_counts.copy_(found)
 
     @torch.no_grad()
@@ -529,8 +517,7 @@ class EvidenceInputs(KeepsPrecision):
         if not len(labels):
             return
         total = float(self.total[0])
-        numbered = range(self.num_numerical if self.options.numbers else 0)
-        found.read(values, labels, logits, total, found.reading(numbered))
+        found.read(values, labels, logits, total, found.reading(range(self._numbers)))
         if before < self.options.choose_after or _four_times(before, sample.count):
             found.choose(values, labels, logits, total, self.strength_by_column().tolist())
 
@@ -552,16 +539,6 @@ class EvidenceInputs(KeepsPrecision):
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}"
-
-
-def _go_on() -> None:
-    """Wait for nobody."""
-
-
-def _check_shape(**tensors: tuple[Tensor, tuple[int, ...]]) -> None:
-    for name, (tensor, shape) in tensors.items():
-        if tensor.shape != shape:
-            raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
 
 
 def _seen(labels: Tensor) -> Tensor:

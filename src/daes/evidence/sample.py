@@ -45,7 +45,6 @@ class RowSample(KeepsPrecision):
     seen: Tensor
     restart: Tensor
     log_threshold: Tensor
-    _host: "_Host | None"
 
     def __init__(self, size: int, num_numerical: int, num_categorical: int, seed: int = 0) -> None:
         super().__init__()
@@ -59,7 +58,7 @@ class RowSample(KeepsPrecision):
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
         self.register_buffer("restart", torch.zeros(3, dtype=torch.int64))
         self.register_buffer("log_threshold", torch.zeros((), dtype=torch.float64))
-        self._forget_host()
+        self._host: _Host | None = None
 
     @property
     def count(self) -> int:
@@ -150,13 +149,13 @@ class RowSample(KeepsPrecision):
         *restart, self.log_threshold[...] = mine.schedule.origin
         self.restart.copy_(torch.tensor(restart))
         self.seen.fill_(mine.count)
-        self._forget_host()
+        self._host = None
 
     def reset(self) -> None:
         """Forget everything."""
         for buffer in (self.seen, self.restart, self.log_threshold):
             buffer.zero_()
-        self._forget_host()
+        self._host = None
 
     def _indices(self, first: int) -> JumpReservoir:
         """A reservoir of slot numbers that stands where this sample stands."""
@@ -167,17 +166,14 @@ class RowSample(KeepsPrecision):
         generation, position, filled = self.restart.tolist()
         return Origin(generation, position, filled, float(self.log_threshold))
 
-    def _forget_host(self) -> None:
-        self._host = None
-
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn, recurse)
-        self._forget_host()
+        self._host = None
         return self
 
     def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
         super()._load_from_state_dict(*arguments, **options)
-        self._forget_host()
+        self._host = None
 
 
 @dataclass
