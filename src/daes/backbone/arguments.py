@@ -79,16 +79,3 @@ def check_flag(name: str, value: bool) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, got {value!r}")
     return value
-
-
-def check_choice(name: str, value: str, choices: Sequence[str]) -> str:
-    """One of a few words.
-
-    >>> check_choice("product", "inner", ("sum", "kernel"))
-    Traceback (most recent call last):
-    ValueError: product must be one of 'sum', 'kernel', got 'inner'
-    """
-    if value not in choices:
-        known = ", ".join(map(repr, choices))
-        raise ValueError(f"{name} must be one of {known}, got {value!r}")
-    return value

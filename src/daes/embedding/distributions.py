@@ -207,31 +207,22 @@ class FeatureDistributions(StreamKnots):
         self._sorted = None
         batch: NDArray[Any] = values.detach().to(self.slots.dtype).numpy()
         slots, count, pending = self.slots.numpy(), self.count.numpy(), self.pending.numpy()
-        low, high = _column_range(batch)
-        complete = np.isfinite(low) & np.isfinite(high)
-        seen = np.full(self.num_features, len(batch))
-        finite = None
-        if not complete.all():
-            finite = np.isfinite(batch)
-            seen = np.count_nonzero(finite, axis=0)
-            low = np.where(finite, batch, np.inf).min(axis=0)
-            high = np.where(finite, batch, -np.inf).max(axis=0)
+        finite = np.isfinite(batch)
+        complete = finite.all()
+        seen = np.full(self.num_features, len(batch)) if complete else np.count_nonzero(finite, axis=0)
         for table, features in self._tables():
-            whole = features[complete[features]]
-            # Complete columns at one position are written together, the others one by one.
-            groups = [whole[count[whole] == start] for start in np.unique(count[whole])]
-            for group in [*groups, *features[~complete[features], None]]:
-                start = int(count[group[0]])
-                accepted = table.between(start, start + int(seen[group[0]]))
+            for feature in features:
+                start = int(count[feature])
+                accepted = table.between(start, start + int(seen[feature]))
                 if accepted.slots.size:
                     rows = accepted.positions - (start + 1)
-                    if not complete[group[0]]:
-                        assert finite is not None
-                        rows = np.flatnonzero(finite[:, group[0]])[rows]
+                    rows = rows if complete else np.flatnonzero(finite[:, feature])[rows]
                     # Where a slot occurs twice, NumPy keeps the last value written: the latest acceptance.
-                    slots[group[:, None], accepted.slots] = batch[rows, group[:, None]]
-                    pending[group] += accepted.slots.size
+                    slots[feature, accepted.slots] = batch[rows, feature]
+                    pending[feature] += accepted.slots.size
             table.forget(int((count + seen)[features].min()))
+        low = (batch if complete else np.where(finite, batch, np.inf)).min(axis=0)
+        high = (batch if complete else np.where(finite, batch, -np.inf)).max(axis=0)
         count += seen
         self.skipped.numpy()[:] += len(batch) - seen
         for known, extreme, batch_extreme in ((self.minimum, np.fmin, low), (self.maximum, np.fmax, high)):
@@ -452,19 +443,3 @@ def _write_lag(module: FeatureDistributions, *_: Any) -> None:
     """Copy the host's counters to their buffer before it is saved or moved."""
     if module._rows is not None:
         module.lag.copy_(torch.tensor([module._expected, module._batches]))
-
-
-def _column_range(batch: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The smallest and largest value of each column, NaN if it contains NaN.
-
-    A reduction over few columns has a short inner loop; laying many rows side by side makes it long.
-    """
-    rows, columns = batch.shape
-    wide = max(1, 1024 // columns)
-    fold = rows // wide
-    if fold < 2 or not batch.flags.c_contiguous:
-        return np.minimum.reduce(batch, axis=0), np.maximum.reduce(batch, axis=0)
-    body, rest = batch[: fold * wide].reshape(fold, wide * columns), batch[fold * wide :]
-    low = np.minimum.reduce(body, axis=0).reshape(wide, columns)
-    high = np.maximum.reduce(body, axis=0).reshape(wide, columns)
-    return np.concatenate([low, rest]).min(axis=0), np.concatenate([high, rest]).max(axis=0)

@@ -104,7 +104,7 @@ class Combinations(KeepsPrecision):
 
     @torch.no_grad()
     def choose(
-        self, values: Tensor, labels: Tensor, logits: Tensor, rows: float, told: Sequence[float] | None = None
+        self, values: Tensor, labels: Tensor, logits: Tensor, rows: float, strengths: Sequence[float] | None = None
     ) -> None:
         """Choose fields by a sample of scored rows: those whose combinations stray farthest from the scores,
 
@@ -117,7 +117,7 @@ class Combinations(KeepsPrecision):
 
         Args:
             rows: how many rows the sample stands for.
-            told: how much each field says by itself.
+            strengths: how much each field says by itself.
         """
         some = slice(None, None, -(-len(labels) // _MOST_ROWS))
         scores = torch.sigmoid(logits[some].double())
@@ -133,8 +133,8 @@ class Combinations(KeepsPrecision):
             return [*sorted(stay), *order][:count]
 
         fields = list(range(values.shape[1]))
-        if told is not None and len(fields) > _MOST_FIELDS:
-            fields = sorted(sorted(fields, key=lambda one: -told[one])[:_MOST_FIELDS])
+        if strengths is not None and len(fields) > _MOST_FIELDS:
+            fields = sorted(sorted(fields, key=lambda one: -strengths[one])[:_MOST_FIELDS])
         pairs = best(combinations(fields, 2), {one for one in kept if len(one) == 2}, self.num_pairs)
         wider = (tuple(sorted({*pair, one})) for pair in pairs for one in fields if one not in pair)
         triples = best(wider, {one for one in kept if len(one) == 3}, len(before) - self.num_pairs)

@@ -1,13 +1,9 @@
 """Checks of backbones as graphs: compiled, exported, and as ONNX."""
 
-from typing import Any
-
 import torch
 
-from daes.backbone.base import Backbone
 from daes.backbone.checks.sample import Make, fresh, make_inputs, trained
-from daes.checking import ensure_close, ensure_same_state, seeded, state_of
-from daes.extras import require
+from daes.checking import ensure_close, ensure_same_state, export_program, onnx_session, seeded, state_of
 
 
 def check_compile(make: Make) -> None:
@@ -27,7 +23,7 @@ def check_compile(make: Make) -> None:
 def check_export(make: Make) -> None:
     """`torch.export` gives a program for batches of any size."""
     backbone = trained(make)
-    program = export_program(backbone).module()
+    program = export_program(backbone, make_inputs(backbone, 6)).module()
     for rows in (9, 1, 0):
         inputs = make_inputs(backbone, rows)
         ensure_close(program(*inputs), backbone(*inputs), "logits, exported and not", tolerance=1e-4)
@@ -36,19 +32,9 @@ def check_export(make: Make) -> None:
 def check_onnx(make: Make) -> None:
     """As ONNX a backbone gives, in onnxruntime, what it gives in torch, for batches of any size."""
     backbone = trained(make)
-    made: Any = torch.onnx.export(export_program(backbone), dynamo=True, verbose=False)
-    model = made.model_proto.SerializeToString()
-    session = require("onnxruntime").InferenceSession(model, providers=["CPUExecutionProvider"])
+    session = onnx_session(export_program(backbone, make_inputs(backbone, 6)))
     names = [entry.name for entry in session.get_inputs()]
     for rows in (9, 1, 0):
         inputs = make_inputs(backbone, rows)
         (result,) = session.run(None, dict(zip(names, (tensor.numpy() for tensor in inputs), strict=True)))
         ensure_close(torch.from_numpy(result), backbone(*inputs), "logits in onnxruntime and in torch", tolerance=1e-4)
-
-
-def export_program(backbone: Backbone) -> Any:
-    """The backbone as a `torch.export` program with a batch of any size."""
-    inputs = make_inputs(backbone, 6)
-    batch = torch.export.Dim("batch")
-    with torch.no_grad():
-        return torch.export.export(backbone, inputs, dynamic_shapes=tuple({0: batch} for _ in inputs))
