@@ -125,10 +125,10 @@ class EvidenceInputs(KeepsPrecision):
             return torch.cat(found, 1).squeeze(-1)
         prior, strength = self._prior(), self.options.strength
         # Few bins, many values: the odds are computed per bin and looked up.
-        odds = log_odds(*self.number_counts.unbind(-1), prior, strength).flatten()[places]
+        views, clicks = self.number_counts.unbind(-1)
+        odds = log_odds(views, clicks, prior, strength).flatten()[places]
         views, clicks = self.row_counts[rows].unbind(-1)
-        parts = odds, log_odds(views, clicks, prior, strength), confidence(views)
-        return torch.cat(parts, 1).to(torch.float32)
+        return torch.cat([odds, log_odds(views, clicks, prior, strength), confidence(views)], 1).to(torch.float32)
 
     def combined(self, numbers: Tensor | None, rows: Tensor | None) -> Tensor | None:
         """What to add to the logits of a batch for what the model gets wrong of values together, (B,); None without."""
