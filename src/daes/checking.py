@@ -56,6 +56,15 @@ def ensure(condition: bool, message: str) -> None:
         raise AssertionError(message)
 
 
+def error_of(call: Callable[[], object], *kinds: type[Exception], what: str) -> str:
+    """The message of the error that a call must raise, of one of these kinds; `what` is for the AssertionError."""
+    try:
+        call()
+    except kinds as error:
+        return str(error)
+    raise AssertionError(f"{what} must raise {' or '.join(f'a {kind.__name__}' for kind in kinds)}")
+
+
 def ensure_finite(tensor: Tensor, what: str) -> None:
     """Every entry must be a finite number."""
     ensure(bool(torch.isfinite(tensor).all()), f"{what} must be finite")

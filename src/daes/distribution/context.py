@@ -137,7 +137,11 @@ def rank_context_fields(
     features = {name: check_values(column, f"numerical column {name!r}") for name, column in columns.items()}
     fields = _columns("categorical", categorical, names)
     random = np.random.default_rng(seed)
-    picked = _pick_rows(_common_length([*features.items(), *fields.items()]), sample, random)
+    picked = np.arange(_common_length([*features.items(), *fields.items()]))
+    if sample is not None:
+        check_positive(sample=sample)
+        if sample < picked.size:
+            picked = np.sort(random.choice(picked.size, size=sample, replace=False, shuffle=False))
     shuffle_seed = int(random.integers(2**63))
 
     codes = {name: _codes(name, column[picked]) for name, column in fields.items()}
@@ -319,16 +323,6 @@ def _common_length(columns: Sequence[tuple[str, NDArray[Any]]]) -> int:
     if not column.size:
         raise ValueError("numerical and categorical must have at least one row, got none")
     return column.size
-
-
-def _pick_rows(count: int, sample: int | None, random: np.random.Generator) -> Ints:
-    """The rows to use, ascending."""
-    if sample is None:
-        return np.arange(count)
-    check_positive(sample=sample)
-    if sample >= count:
-        return np.arange(count)
-    return np.sort(random.choice(count, size=sample, replace=False, shuffle=False))
 
 
 def _codes(name: str, ids: NDArray[Any]) -> Ints:

@@ -1,4 +1,4 @@
-"""The evidence of a stream as inputs of a network: counts in buffers, log odds out."""
+"""Log odds from counts of past clicks, as inputs of a network."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,28 +24,28 @@ from daes.native.evidence import Counts, Found
 _Number = TypeVar("_Number", float, Tensor)
 
 _MOST_WEIGHT = 8.0
-"""What the weights of all columns together start at, at the most: many may say the same, and their odds add up."""
+"""Largest initial sum of the weights of all columns: the odds of correlated columns add up."""
 
 
 class EvidenceInputs(KeepsPrecision):
-    """What the clicks before say of each value of a batch.
+    """Log odds of a click for each value of a batch, from the counts of past clicks.
 
     With p̄ = (clicks + 2) / (rows + 10), the click rate so far, and `log_odds` z shrunk to a prior:
 
-    - **numbers**: z of the value's quantile bin against p̄; a missing value has a bin of its own. The bins are cut
-      anew, from a sample of labelled rows, whenever the stream has doubled, and their counts read off that sample.
-    - **categories**: z of the id against p̄, and how sure it is, log(1 + n)/4 − 1.
+    - **numbers**: z of the value's quantile bin against p̄; missing values have their own bin. The bins are cut again,
+      from a sample of labelled rows, whenever the stream has doubled, and their counts are those of that sample.
+    - **categories**: z of the id against p̄, and its confidence, log(1 + n)/4 − 1.
 
-    They are inputs of a network, and they add up to a logit of their own, `logit`: logit p̄ + Σ w·input, where the
-    learned w start at `weight` for z (with more than 40 columns at 8 / columns, if that is less) and at 0 for the rest.
-    A network that has learned nothing yet thus scores by what was counted.
+    They are inputs of a network, and their weighted sum is a logit, `logit`: logit p̄ + Σ w·input, where the learned w
+    start at `weight` for z (with more than 40 columns at 8 / columns, if that is less) and at 0 for the rest. So an
+    untrained network scores by the counts alone.
 
-    What the model itself has got wrong is noted too. For chosen pairs and triples of fields `combined` says what it
-    gets wrong of their values together (`Combinations`), which is a part of every score. With `recent`, a `correction`
-    says what it has lately got wrong of single values (`RecentErrors`): training adds it to the logits of a stream.
+    The errors of the model's own scores are counted too: per combination of the values of chosen pairs and triples of
+    fields, which `combined` returns as a part of every score (`Combinations`), and with `recent` per single value among
+    the last rows, from which `correction` is computed, which training adds to the logits (`RecentErrors`).
 
     A forward changes nothing. `update` counts labelled rows: call it once their labels are known and they have been
-    learned from, so that nothing is ever scored or learned with its own label.
+    learned from, so that no row is scored or learned with its own label.
 
     **Shape.** forward: numbers (B, q) with NaN = missing, rows (B, p) of the categorical table → (B, `dim`), numbers
     first, then z and confidence of categories. Buffers: `number_counts` (q, bins + 1, 2), `row_counts` (table rows, 2):
@@ -53,10 +53,10 @@ class EvidenceInputs(KeepsPrecision):
 
     Args:
         options: what to count.
-        num_numerical: the number q of numerical features.
-        offsets: where each categorical field's rows start in the table, (p,).
+        num_numerical: number q of numerical features.
+        offsets: first row of each categorical field in the table, (p,).
         table_rows: rows of the table.
-        seed: where the random numbers of the sample start.
+        seed: of the random numbers of the sample.
 
     >>> counted = EvidenceInputs(Evidence(bins=2, pair_bins=1), num_numerical=1, offsets=[0], table_rows=3)
     >>> numbers, rows = torch.tensor([[1.0], [2.0], [3.0], [4.0]]), torch.tensor([[0], [0], [1], [1]])
@@ -131,7 +131,7 @@ class EvidenceInputs(KeepsPrecision):
         return torch.cat([odds, log_odds(views, clicks, prior, strength), confidence(views)], 1).to(torch.float32)
 
     def combined(self, numbers: Tensor | None, rows: Tensor | None) -> Tensor | None:
-        """What to add to the logits of a batch for what the model gets wrong of values together, (B,); None without."""
+        """Correction of the logits for the errors of `combinations`, (B,); None without these."""
         found, (numbers, rows) = self.combinations, _both(numbers, rows)
         if found is None:
             return None
@@ -148,14 +148,14 @@ class EvidenceInputs(KeepsPrecision):
         return (odds * found.weight.float()).sum(1)  # a product of matrices might be of half precision
 
     def cells(self, numbers: Tensor, rows: Tensor) -> Tensor:
-        """The cells of `recent` that rows have, (B, 1 + q + p): that of all rows, then those of bins and of ids."""
+        """The cells of `recent` for a batch, (B, 1 + q + p): that of all rows, then those of bins and of ids."""
         numbers, rows = self._counted(numbers, rows)
         places = self._bin_places(numbers)
         after = 1 + self._numbers * (self.options.bins + 1)
         return torch.cat([places.new_zeros(len(places), 1), places + 1, rows + after], 1)
 
     def recent_errors(self, numbers: Tensor | None, rows: Tensor | None) -> Tensor:
-        """What `recent` says of a batch, (B, 2·(1 + q + p))."""
+        """The recent errors z of a batch, (B, 2·(1 + q + p))."""
         recent, (numbers, rows) = self.recent, _both(numbers, rows)
         assert recent is not None
         if self._trusts(numbers, rows) and (counts := self.counts()) is not None:
@@ -168,7 +168,7 @@ class EvidenceInputs(KeepsPrecision):
         return found
 
     def correction(self, numbers: Tensor | None, rows: Tensor | None) -> Tensor | None:
-        """What to add to the logits of a batch for what the model has lately got wrong, (B,); None without `recent`."""
+        """Correction of the logits for recent errors, (B,); None without `recent`."""
         if self.recent is None:
             return None
         return self.recent_errors(numbers, rows) @ self.recent.weight.float()
@@ -183,7 +183,7 @@ class EvidenceInputs(KeepsPrecision):
     ) -> None:
         """Count labelled rows: numbers (B, q), rows (B, p), labels (B,) of 0 and 1.
 
-        Given the logits (B,) that a model scored them with, it notes the errors of these too. `found` is where they
+        With the logits (B,) that the model scored them with, their errors are counted too. `found` is where the rows
         were looked up since the last update, if they were.
         """
         new, sample = labels.shape[0], self.sample
@@ -218,14 +218,13 @@ class EvidenceInputs(KeepsPrecision):
             self._combine_anew(before)
 
     def divide(self, part: int, parts: int, meet: Callable[[], None]) -> list[Tensor]:
-        """Let `update` count columns and combinations `part`, `part` + `parts`, … alone, if compiled loops serve.
+        """Let `update` count only columns and combinations `part`, `part` + `parts`, …, if compiled loops can.
 
-        With `part` = `parts` it counts none of them. Returns what it changes: whoever has these tensors in memory that
-        is shared with the other parts has all of it, once all have updated. Nothing is divided if the list is empty.
-        With (0, 1) everything is counted again.
+        With `part` = `parts` it counts none of them, with (0, 1) all again. Returns the tensors that it changes, which
+        the caller places in memory shared by all parts; an empty list if columns cannot be divided.
 
         Args:
-            meet: waits until all parts have come there.
+            meet: waits until all parts have called it.
         """
         if self.frozen or self.options.half_life is not None or self.counts() is None:
             return []
@@ -235,7 +234,7 @@ class EvidenceInputs(KeepsPrecision):
 
     @torch.no_grad()
     def _count_plainly(self, numbers: Tensor, rows: Tensor, labels: Tensor, logits: Tensor | None, cut: bool) -> None:
-        """Count rows, but not in bins that are cut anew; note the errors of logits, if given."""
+        """Count rows, except in bins that will be cut again, and the errors of logits, if given."""
         if logits is not None:
             self._note_errors(numbers, rows, labels, logits)
         if not cut and kernels.usable(numbers, rows, self.edges, labels):
@@ -269,7 +268,7 @@ class EvidenceInputs(KeepsPrecision):
     def _trusts(
         self, numbers: Tensor, rows: Tensor, labels: Tensor | None = None, logits: Tensor | None = None
     ) -> bool:
-        """Whether a batch is what compiled loops take for granted."""
+        """Whether a batch has the shapes, dtypes and rows that compiled loops require."""
         if not native.serves(numbers, rows, labels, logits):
             return False
         count = rows.shape[0]
@@ -284,7 +283,7 @@ class EvidenceInputs(KeepsPrecision):
         )
 
     def counts(self) -> Counts | None:
-        """What compiled loops count in; None where they do not serve."""
+        """The counts for compiled loops; None if these cannot be used."""
         if not native.serves():
             return None
         own, recent = self._buffers, self.recent
@@ -320,11 +319,11 @@ class EvidenceInputs(KeepsPrecision):
 
     @property
     def can_count_ahead(self) -> bool:
-        """Whether a device can count rows by itself, with `count_ahead`, unless something is `due`."""
+        """Whether a device can count rows without the host, with `count_ahead`, unless something is `due`."""
         return not self.frozen and kernels.usable(self.edges)
 
     def due(self, rows: int) -> bool:
-        """Whether bins are cut anew after so many more rows, for which the host is needed."""
+        """Whether bins are cut again after this many more rows, which needs the host."""
         return self.sample is not None and _cut_after(self.sample.count, self.sample.count + rows)
 
     def advance(self, rows: int) -> None:
@@ -334,7 +333,7 @@ class EvidenceInputs(KeepsPrecision):
 
     @torch.no_grad()
     def count_ahead(self, numbers: Tensor, rows: Tensor, labels: Tensor, logits: Tensor | None = None) -> None:
-        """The device's part of `update` for rows that the host was told of by `advance`: it can be recorded."""
+        """The device's part of `update` for rows that `advance` was called for: it can be recorded."""
         if self.options.half_life is not None:
             self._fade(len(labels))
         if self.sample is not None:
@@ -342,7 +341,7 @@ class EvidenceInputs(KeepsPrecision):
         self._count_plainly(numbers, rows, labels, logits, cut=False)
 
     def reset(self) -> None:
-        """Forget all clicks: another pass over the same rows begins."""
+        """Set all counts to zero, before another pass over the same rows."""
         for counts in (self.total, self.number_counts, self.row_counts):
             counts.zero_()
         self.edges.fill_(NO_CUT)
@@ -355,7 +354,7 @@ class EvidenceInputs(KeepsPrecision):
     @contextmanager
     @torch.no_grad()
     def tabled(self) -> Iterator[None]:
-        """Within it exported programs look up the inputs of every bin and id instead of computing them from counts."""
+        """A context in which exported programs look up the inputs of bins and ids instead of computing them."""
         if self.dim:
             prior, strength = self._prior(), self.options.strength
             odds = [
@@ -372,7 +371,7 @@ class EvidenceInputs(KeepsPrecision):
             self._tables = None
 
     def freeze(self) -> Self:
-        """Keep what is known and drop the sample and what was recent: nothing is counted from then on."""
+        """Keep the counts and drop the sample and recent errors: nothing is counted from then on."""
         self.frozen = True
         if self.combinations is not None:
             self.combinations.freeze(self._spread())
@@ -382,9 +381,9 @@ class EvidenceInputs(KeepsPrecision):
 
     @torch.no_grad()
     def merge(self, other: Self) -> None:
-        """Take in the evidence of a disjoint stream: counts add up, bins and combinations are found anew.
+        """Add the evidence of a disjoint stream: counts add up, bins and combinations are chosen again.
 
-        Which rows were the last is not known then: recent errors are forgotten.
+        Recent errors are dropped, since the order of both streams' rows is unknown.
         """
         if (self.options, self.num_numerical) != (other.options, other.num_numerical):
             raise ValueError("both must count the same things to merge")
@@ -402,9 +401,9 @@ class EvidenceInputs(KeepsPrecision):
                 self._combine_anew()
 
     def strength_by_column(self) -> Tensor:
-        """How much past clicks say of each column alone: the root mean square, over the rows seen, of its log odds.
+        """How informative each column is: the root mean square, over the rows seen, of its log odds.
 
-        **Shape.** (q + p,), numbers first; what is not counted is left out.
+        **Shape.** (q + p,), numbers first; columns that are not counted are left out.
         """
         prior, strength = self._prior(), self.options.strength
 
@@ -434,7 +433,7 @@ class EvidenceInputs(KeepsPrecision):
         return log(prior / (1 - prior))
 
     def logit(self, inputs: Tensor | None = None) -> Tensor:
-        """What the clicks so far say of rows, given the inputs (B, `dim`) of `forward`: where logits start from, (B,).
+        """The logit of rows by counts alone, (B,), given the inputs (B, `dim`) of `forward`.
 
         Without inputs it is the logit of the click rate so far, a scalar.
         """
@@ -467,13 +466,13 @@ class EvidenceInputs(KeepsPrecision):
         return self._bins(numbers) + torch.arange(self._numbers, device=numbers.device) * (self.options.bins + 1)
 
     def _values(self, numbers: Tensor, rows: Tensor) -> Tensor:
-        """What each field is in a combination: a coarse bin, or the row of the table, (B, q + p)."""
+        """The value of each field in a combination: a coarse bin, or the row of the table, (B, q + p)."""
         numbers, rows = self._counted(numbers, rows)
         return torch.cat([self._bins(numbers) // self._fine_bins, rows], 1)
 
     @property
     def _fine_bins(self) -> int:
-        """How many bins of a number are one in a combination."""
+        """How many bins of a number are one value in a combination."""
         return self.options.bins // self.options.pair_bins
 
     def _count_numbers(self, counts: Tensor, numbers: Tensor, seen: Tensor) -> None:
@@ -483,7 +482,7 @@ class EvidenceInputs(KeepsPrecision):
 
     @torch.no_grad()
     def _cut_anew(self) -> None:
-        """Cut bins at the quantiles of the sample, and read their counts off it."""
+        """Cut bins at the quantiles of the sample, and count its rows in them."""
         if not self._numbers:
             return
         assert self.sample is not None
@@ -507,7 +506,7 @@ class EvidenceInputs(KeepsPrecision):
 
     @torch.no_grad()
     def _combine_anew(self, before: int = 0) -> None:
-        """Choose combinations by the sample where that is due; otherwise read those with a number in the new bins."""
+        """Choose combinations by the sample if that is due; otherwise count those with a number in the new bins."""
         found, sample = self.combinations, self.sample
         if found is None or sample is None or sample.count < self.options.choose_after:
             return
@@ -518,7 +517,8 @@ class EvidenceInputs(KeepsPrecision):
             return
         total = float(self.total[0])
         found.read(values, labels, logits, total, found.reading(range(self._numbers)))
-        if before < self.options.choose_after or _four_times(before, sample.count):
+        four_times = before.bit_length() // 2 < sample.count.bit_length() // 2  # as many rows as at the last choice
+        if before < self.options.choose_after or four_times:
             found.choose(values, labels, logits, total, self.strength_by_column().tolist())
 
     def _fade(self, rows: int) -> None:
@@ -532,9 +532,9 @@ class EvidenceInputs(KeepsPrecision):
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *arguments: Any, **options: Any) -> None:
         known = f"{prefix}total" in state_dict  # a state of other parts alone changes nothing here
         if known and self.sample is not None and f"{prefix}sample.seen" not in state_dict:
-            self.freeze()  # a frozen state fits, and freezes
+            self.freeze()  # as the state was
         if known and f"{prefix}recent.errors" not in state_dict:
-            self.recent = None  # nor need a state know of recent errors
+            self.recent = None  # a state may lack recent errors
         super()._load_from_state_dict(state_dict, prefix, *arguments, **options)
 
     def extra_repr(self) -> str:
@@ -564,8 +564,3 @@ def _both(numbers: Tensor | None, rows: Tensor | None) -> tuple[Tensor, Tensor]:
 def _cut_after(before: int, now: int) -> bool:
     """Whether one of 1, 2, 4, … lies in (before, now]: the stream has doubled."""
     return before.bit_length() < now.bit_length()
-
-
-def _four_times(before: int, now: int) -> bool:
-    """Whether one of 2, 8, 32, … lies in (before, now]: the stream is four times as long."""
-    return before.bit_length() // 2 < now.bit_length() // 2

@@ -34,7 +34,7 @@ class RowSample(KeepsPrecision):
         size: the number m of rows kept.
         num_numerical: columns of numbers.
         num_categorical: columns of categories.
-        seed: where the random numbers start. Give samples that will be merged different seeds.
+        seed: of the random numbers. Samples that will be merged need different seeds.
     """
 
     numerical: Tensor
@@ -77,7 +77,7 @@ class RowSample(KeepsPrecision):
         return numbers, self.categorical[kept], self.label[kept], self.logit[kept]
 
     def update(self, numerical: Tensor, categorical: Tensor, label: Tensor, logit: Tensor | None = None) -> None:
-        """See the next rows: numerical (B, q), categorical (B, p), label and logit (B,)."""
+        """Observe the next rows: numerical (B, q), categorical (B, p), label and logit (B,)."""
         host, rows = self._known(), label.shape[0]
         start, table = host.count, host.table
         host.count += rows
@@ -107,14 +107,14 @@ class RowSample(KeepsPrecision):
         self.logit[where] = UNSCORED if logit is None else logit[source].to(self.logit.dtype)
 
     def advance(self, rows: int) -> None:
-        """The host's part of seeing the next rows on a device."""
+        """The host's part of observing the next rows on a device."""
         host = self._known()
         host.count += rows
         host.table.shipped(host.count, self.label.device)
 
     @torch.no_grad()
     def update_ahead(self, numerical: Tensor, categorical: Tensor, label: Tensor, logit: Tensor | None = None) -> None:
-        """The device's part of seeing rows that the host was told of by `advance`: it can be recorded."""
+        """The device's part of observing rows that `advance` was called for: it can be recorded."""
         from daes.embedding.kernels.sampling import keep
 
         positions, targets, following = self.recorded()
@@ -137,7 +137,7 @@ class RowSample(KeepsPrecision):
 
     @torch.no_grad()
     def merge(self, other: Self) -> None:
-        """Take in a sample of a disjoint stream, so that this one is a uniform sample of both."""
+        """Add the sample of a disjoint stream: this one becomes a uniform sample of both."""
         if (self.numerical.shape, self.categorical.shape) != (other.numerical.shape, other.categorical.shape):
             raise ValueError("both samples must have the same size and columns to merge")
         mine = self._indices(0)
@@ -152,13 +152,13 @@ class RowSample(KeepsPrecision):
         self._host = None
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Drop all rows."""
         for buffer in (self.seen, self.restart, self.log_threshold):
             buffer.zero_()
         self._host = None
 
     def _indices(self, first: int) -> JumpReservoir:
-        """A reservoir of slot numbers that stands where this sample stands."""
+        """A reservoir of slot numbers in the state of this sample."""
         slots = np.arange(first, first + self.filled, dtype=np.float64)
         return JumpReservoir(self.size, seed=self.seed).restore(slots, self._origin(), self.count)
 

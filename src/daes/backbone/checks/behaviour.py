@@ -2,13 +2,14 @@
 
 import pickle
 from copy import deepcopy
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from daes.backbone.base import Backbone
 from daes.backbone.checks.sample import DIM, NUM_FIELDS, PLAIN_DIM, Make, fresh, make_inputs, new, takes_plain, trained
-from daes.checking import ensure, ensure_close, ensure_finite, ensure_same, ensure_same_state, state_of
+from daes.checking import ensure, ensure_close, ensure_finite, ensure_same, ensure_same_state, error_of, state_of
 from daes.extras import require
 
 
@@ -42,11 +43,7 @@ def check_wrong_input(make: Make) -> None:
     else:
         wrong["plain inputs that are not expected"] = (fields, torch.ones(6, 1))
     for what, inputs in wrong.items():
-        try:
-            backbone(*inputs)
-        except (ValueError, TypeError):
-            continue
-        raise AssertionError(f"{what} must raise a ValueError or a TypeError")
+        error_of(partial(backbone, *inputs), ValueError, TypeError, what=what)
 
 
 def check_rows_are_independent(make: Make) -> None:
@@ -89,12 +86,10 @@ def check_one_field(make: Make) -> None:
 def check_plain_inputs(make: Make) -> None:
     """A backbone that takes plain inputs uses them, and needs no field beside them; another one refuses them."""
     if not takes_plain(make):
-        try:
-            make(NUM_FIELDS, DIM, plain_dim=PLAIN_DIM)
-        except ValueError as error:
-            ensure("plain_dim" in str(error), f"the error must name plain_dim, got {error}")
-            return
-        raise AssertionError("a backbone with takes_plain=False must raise a ValueError for plain_dim > 0")
+        call = partial(make, NUM_FIELDS, DIM, plain_dim=PLAIN_DIM)
+        found = error_of(call, ValueError, what="plain_dim > 0 with takes_plain=False")
+        ensure("plain_dim" in found, f"the error must name plain_dim, got {found}")
+        return
     backbone = trained(make)
     fields, plain = make_inputs(backbone, 6)
     ensure(bool((backbone(fields, plain) != backbone(fields, plain + 1)).any()), "plain inputs must change the logits")
