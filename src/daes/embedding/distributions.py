@@ -70,7 +70,7 @@ class FeatureDistributions(StreamKnots):
     restarts: Tensor
     log_threshold: Tensor
     _acceptances: list[tuple[AcceptanceTable, NDArray[np.int64]]] | None
-    _device_levels: Tensor | None
+    _levels: Tensor
     _device_members: list[Tensor] | None
     _sorted: "_SortedSamples | None"
     _part: tuple[int, int]
@@ -106,6 +106,7 @@ class FeatureDistributions(StreamKnots):
         # Where each feature's schedule was last restarted: generation, stream position, filled slots; and log W there.
         self.register_buffer("restarts", torch.zeros(num_features, 3, dtype=torch.int64))
         self.register_buffer("log_threshold", torch.zeros(num_features, dtype=torch.float64))
+        self.register_buffer("_levels", torch.tensor(self.levels), persistent=False)
         self._part = 0, 1
         self._forget_host()
         self.register_state_dict_pre_hook(_write_lag)  # type: ignore[no-untyped-call]
@@ -303,7 +304,7 @@ class FeatureDistributions(StreamKnots):
             self._set_ends(self.minimum, self.maximum, self.count)
         if refresh:
             members = self.slots[:, : min(rows, self.reservoir_size)]  # slots are filled from the first on
-            observation.refresh(members, self.count, self._levels_on_device(), self.knots, self.centre, self.scale)
+            observation.refresh(members, self.count, self._levels, self.knots, self.centre, self.scale)
 
     def _refresh(self, features: Tensor | slice, most: int) -> None:
         """Refresh inner knots, centre and scale of these features from their samples, of at most `most` members."""
@@ -316,13 +317,8 @@ class FeatureDistributions(StreamKnots):
             ordered.numpy().sort()  # several times as fast as torch's sort
         else:
             ordered = ordered.sort(1).values
-        place = (rank_of(self._levels_on_device(), filled).long() - 1).clamp(min=0)
+        place = (rank_of(self._levels, filled).long() - 1).clamp(min=0)
         self._set_quantiles(features, torch.where(filled > 0, ordered.gather(1, place), torch.nan))
-
-    def _levels_on_device(self) -> Tensor:
-        if self._device_levels is None or self._device_levels.device != self.slots.device:
-            self._device_levels = torch.tensor(self.levels, device=self.slots.device)
-        return self._device_levels
 
     def _masks(self) -> list[Tensor]:
         """Which features follow each of the tables, as masks (q,) on the device."""
@@ -384,7 +380,6 @@ class FeatureDistributions(StreamKnots):
     def _forget_host(self) -> None:
         """Drop what the host knows beside the buffers; it is computed again when needed."""
         self._acceptances = None
-        self._device_levels = None
         self._device_members = None
         self._sorted = None
         self._rows = None
