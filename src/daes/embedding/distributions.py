@@ -69,9 +69,8 @@ class FeatureDistributions(StreamKnots):
     lag: Tensor
     restarts: Tensor
     log_threshold: Tensor
-    _acceptances: list[tuple[AcceptanceTable, NDArray[np.int64]]] | None
+    _acceptances: list[tuple[AcceptanceTable, NDArray[np.int64], Tensor]] | None
     _levels: Tensor
-    _device_members: list[Tensor] | None
     _sorted: "_SortedSamples | None"
     _part: tuple[int, int]
     _rows: int | None
@@ -194,7 +193,7 @@ class FeatureDistributions(StreamKnots):
             self._sorted = _SortedSamples(self)
         reservoirs = self._sorted.reservoirs
         least, most = reservoirs.counts
-        for table, features in self._tables():
+        for table, features, _ in self._tables():
             own = features if parts == 1 else features[features % parts == part]
             due = reservoirs.observe(values, own, *table.reaching(least, most + values.shape[0]))
             if self._bounds is not None:
@@ -211,7 +210,7 @@ class FeatureDistributions(StreamKnots):
         finite = np.isfinite(batch)
         complete = finite.all()
         seen = np.full(self.num_features, len(batch)) if complete else np.count_nonzero(finite, axis=0)
-        for table, features in self._tables():
+        for table, features, _ in self._tables():
             for feature in features:
                 start = int(count[feature])
                 accepted = table.between(start, start + int(seen[feature]))
@@ -249,8 +248,8 @@ class FeatureDistributions(StreamKnots):
         self._rows = before + rows
         self._expected += rows * min(1.0, self.reservoir_size / (before + 1))
         self._batches += 1
-        for table, _ in self._tables():
-            table.shipped(self._rows, self.slots.device)
+        for table, _, _ in self._tables():
+            table.to_device(self._rows, self.slots.device)
         allowed = self.tolerance * min(self._rows, self.reservoir_size)
         due = self._expected >= self._rows or self._expected > allowed or self._batches >= _MOST_BATCHES
         if due:
@@ -276,7 +275,7 @@ class FeatureDistributions(StreamKnots):
         self.count += finite.sum(1)
         self.skipped += (~finite).sum(1)
         slot = torch.full_like(positions, self.reservoir_size)
-        for table, features in self._tables():
+        for table, features, _ in self._tables():
             where = slice(None) if len(features) == self.num_features else torch.from_numpy(features)
             slot[where] = table.slots_of(
                 positions[where], finite[where], self.count[where].unsqueeze(1), rows, self.reservoir_size
@@ -295,9 +294,10 @@ class FeatureDistributions(StreamKnots):
         """As `_observe_by_torch`."""
         from daes.embedding.kernels import observation
 
-        for (table, _), mask in zip(self._tables(), self._masks(), strict=True):
+        for table, _, mask in self._tables():
+            positions, targets, following = table.to_device(rows, self.slots.device)
             observation.accept(
-                values, mask, *table.shipped(rows, self.slots.device),
+                values, mask, positions, targets, following,
                 self.slots, self.count, self.skipped, self.minimum, self.maximum, self.knots, ends=self._bounds is None,
             )  # fmt: skip
         if self._bounds is not None:
@@ -320,29 +320,25 @@ class FeatureDistributions(StreamKnots):
         place = (rank_of(self._levels, filled).long() - 1).clamp(min=0)
         self._set_quantiles(features, torch.where(filled > 0, ordered.gather(1, place), torch.nan))
 
-    def _masks(self) -> list[Tensor]:
-        """Which features follow each of the tables, as masks (q,) on the device."""
-        if self._device_members is None:
-            self._device_members = [
-                torch.from_numpy(np.isin(np.arange(self.num_features), features).astype(np.int8)).to(self.slots.device)
-                for _, features in self._tables()
-            ]
-        return self._device_members
-
     def recorded(self) -> list[Tensor]:
         """Tensors beside the buffers that a recording of `observe_ahead` reads."""
-        return [tensor for table, _ in self._acceptances or () for tensor in table.on_device]
+        return [tensor for table, _, _ in self._acceptances or () for tensor in table.on_device]
 
-    def _tables(self) -> list[tuple[AcceptanceTable, NDArray[np.int64]]]:
-        """The acceptances ahead, with the features that follow them: those that were restarted at one position."""
+    def _tables(self) -> list[tuple[AcceptanceTable, NDArray[np.int64], Tensor]]:
+        """The acceptances ahead, with the features that follow them: those that were restarted at one position.
+
+        Features are given by their numbers and by a mask (q,) on the device.
+        """
         if self._acceptances is None:
             origins = [self._origin(feature) for feature in range(self.num_features)]
             counts = self.count.cpu().numpy()
             tables = []
             for origin in dict.fromkeys(origins):
-                features = np.array([feature for feature, other in enumerate(origins) if other == origin])
+                mask = np.array([other == origin for other in origins])
                 schedule = make_schedule(self.skip, self.reservoir_size, self.seed, origin)
-                tables.append((AcceptanceTable(schedule, int(counts[features].min())), features))
+                table = AcceptanceTable(schedule, int(counts[mask].min()))
+                on_device = torch.from_numpy(mask.astype(np.int8)).to(self.slots.device)
+                tables.append((table, np.flatnonzero(mask), on_device))
             self._acceptances = tables
         return self._acceptances
 
@@ -380,7 +376,6 @@ class FeatureDistributions(StreamKnots):
     def _forget_host(self) -> None:
         """Drop what the host knows beside the buffers; it is computed again when needed."""
         self._acceptances = None
-        self._device_members = None
         self._sorted = None
         self._rows = None
         self._expected, self._batches = 0.0, 0.0

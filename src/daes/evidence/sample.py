@@ -110,7 +110,7 @@ class RowSample(KeepsPrecision):
         """The host's part of observing the next rows on a device."""
         host = self._known()
         host.count += rows
-        host.table.shipped(host.count, self.label.device)
+        host.table.to_device(host.count, self.label.device)
 
     @torch.no_grad()
     def update_ahead(self, numerical: Tensor, categorical: Tensor, label: Tensor, logit: Tensor | None = None) -> None:
