@@ -1,4 +1,4 @@
-"""What every engine does: work on parts and merge the results."""
+"""The interface of engines: work on parts and merge the results."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -7,7 +7,7 @@ from daes.checking import ensure_close, ensure_same_state, export_program, onnx_
 
 
 def check_compile(make: Make) -> None:
-    """`torch.compile` makes one graph for batches of any size and changes nothing in training."""
+    """`torch.compile` gives one graph for batches of any size, with the same logits and statistics in training."""
     torch._dynamo.reset()
     eager, backbone = fresh(make), fresh(make)
     compiled = torch.compile(backbone, backend="eager", fullgraph=True, dynamic=True)
@@ -21,7 +21,7 @@ def check_compile(make: Make) -> None:
 
 
 def check_export(make: Make) -> None:
-    """`torch.export` gives a program for batches of any size."""
+    """`torch.export` returns a program for batches of any size, with the same logits."""
     backbone = trained(make)
     program = export_program(backbone, make_inputs(backbone, 6)).module()
     for rows in (9, 1, 0):
@@ -30,7 +30,7 @@ def check_export(make: Make) -> None:
 
 
 def check_onnx(make: Make) -> None:
-    """As ONNX a backbone gives, in onnxruntime, what it gives in torch, for batches of any size."""
+    """As ONNX in onnxruntime, a backbone returns the same as in torch, for batches of any size."""
     backbone = trained(make)
     session = onnx_session(export_program(backbone, make_inputs(backbone, 6)))
     names = [entry.name for entry in session.get_inputs()]
