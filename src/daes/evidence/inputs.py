@@ -113,7 +113,7 @@ class EvidenceInputs(KeepsPrecision):
 
     def forward(self, numbers: Tensor | None, rows: Tensor | None) -> Tensor:
         numbers, rows = _both(numbers, rows)
-        if self._trusts(numbers, rows) and (counts := self.counts()) is not None:
+        if (counts := self._counts_for(numbers, rows)) is not None:
             return counts.inputs(numbers, rows)
         numbers, rows = self._counted(numbers, rows)
         if kernels.usable(numbers, rows):
@@ -139,7 +139,7 @@ class EvidenceInputs(KeepsPrecision):
             known, each = (found.fields, found.errors, found.weight.float()), self._fine_bins
             numbers, rows = self._counted(numbers, rows)
             return kernels.combine(numbers, rows, (self.edges, self.total), known, each, found.strength)
-        if self._trusts(numbers, rows) and (counts := self.counts()) is not None:
+        if (counts := self._counts_for(numbers, rows)) is not None:
             odds = counts.combine(numbers, rows)
         elif self._tables is not None and torch.compiler.is_exporting():
             odds = embedding(found.places(self._values(numbers, rows)), self._tables[-1]).squeeze(-1)
@@ -158,7 +158,7 @@ class EvidenceInputs(KeepsPrecision):
         """The recent errors z of a batch, (B, 2·(1 + q + p))."""
         recent, (numbers, rows) = self.recent, _both(numbers, rows)
         assert recent is not None
-        if self._trusts(numbers, rows) and (counts := self.counts()) is not None:
+        if (counts := self._counts_for(numbers, rows)) is not None:
             return counts.recall(numbers, rows)
         if kernels.usable(numbers, rows, self.edges):
             counted = self.total, self.edges, recent.errors, recent.clock
@@ -200,7 +200,7 @@ class EvidenceInputs(KeepsPrecision):
             self._fade(new)
         # What was found fits, and is in the counts of then.
         known = found is not None and native.serves(labels) and labels.dtype == torch.float32
-        counts = self._counts if known else self.counts() if self._trusts(numbers, rows, labels, logits) else None
+        counts = self._counts if known else self._counts_for(numbers, rows, labels, logits)
         before = 0 if sample is None else sample.count
         cut = sample is not None and _cut_after(before, before + new)
         if counts is not None:
@@ -265,22 +265,23 @@ class EvidenceInputs(KeepsPrecision):
         if combined is not None:
             combined.update(self._values(numbers, rows), labels, logits)
 
-    def _trusts(
+    def _counts_for(
         self, numbers: Tensor, rows: Tensor, labels: Tensor | None = None, logits: Tensor | None = None
-    ) -> bool:
-        """Whether a batch has the shapes, dtypes and rows that compiled loops require."""
+    ) -> Counts | None:
+        """`counts`, if a batch has the shapes, dtypes and rows that compiled loops require; else None."""
         if not native.serves(numbers, rows, labels, logits):
-            return False
+            return None
         count = rows.shape[0]
         for one in (labels, logits):
             if one is not None and (one.dtype != torch.float32 or one.shape != (count,)):
-                return False
-        return (
+                return None
+        fits = (
             (numbers.dtype, rows.dtype) == (torch.float32, torch.int64)
             and numbers.shape == (count, self.num_numerical)
             and rows.shape == (count, self.num_categorical)
             and native.within(rows, self.table_rows)
         )
+        return self.counts() if fits else None
 
     def counts(self) -> Counts | None:
         """The counts for compiled loops; None if these cannot be used."""
