@@ -1,4 +1,4 @@
-"""Shared by the check suites of methods and of backbones: seeds, states, and comparisons with clear messages."""
+"""Shared by the check suites of methods and backbones: seeds, states, exports, comparisons with clear messages."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from daes.extras import require
 
 
 def run_checks(checks: Mapping[str, Callable[[Any], None]], make: Any, skip: Iterable[str]) -> None:
@@ -34,10 +36,33 @@ def state_of(module: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
 
 
+def export_program(module: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
+    """The module as a `torch.export` program for batches of any size."""
+    batch = torch.export.Dim("batch")
+    with torch.no_grad():
+        return torch.export.export(module, inputs, dynamic_shapes=tuple({0: batch} for _ in inputs))
+
+
+def onnx_session(program: Any) -> Any:
+    """A program in onnxruntime."""
+    made: Any = torch.onnx.export(program, dynamo=True, verbose=False)
+    model = made.model_proto.SerializeToString()
+    return require("onnxruntime").InferenceSession(model, providers=["CPUExecutionProvider"])
+
+
 def ensure(condition: bool, message: str) -> None:
     """Raise an AssertionError unless the condition holds."""
     if not condition:
         raise AssertionError(message)
+
+
+def error_of(call: Callable[[], object], *kinds: type[Exception], what: str) -> str:
+    """The message of the error that a call must raise, of one of these kinds; `what` is for the AssertionError."""
+    try:
+        call()
+    except kinds as error:
+        return str(error)
+    raise AssertionError(f"{what} must raise {' or '.join(f'a {kind.__name__}' for kind in kinds)}")
 
 
 def ensure_finite(tensor: Tensor, what: str) -> None:

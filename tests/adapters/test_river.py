@@ -72,3 +72,13 @@ def test_a_clone_has_learned_nothing():
     clone = model.clone()
     assert clone.predict_proba_one({"price": 1.0}) == {}
     assert (clone.batch_size, clone.classifier.dim) == (32, 4)
+
+
+def test_features_may_be_numbered():
+    model = made()
+    rows, labels = zip(*stream(64), strict=True)
+    for row, label in zip(rows, labels, strict=True):
+        model.learn_one({0: row["price"], 1: row["city"]}, label)
+    assert (model._model.schema_.numerical, model._model.schema_.categorical) == (("0",), ("1",))
+    scores = [model.predict_proba_one({0: price, 1: "1"})[True] for price in (0.1, 9.0)]
+    assert scores[0] < scores[1]

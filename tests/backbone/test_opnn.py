@@ -31,5 +31,5 @@ def test_kernel_equals_its_formula(slow, plain_dim):
 
 
 def test_product_must_be_known():
-    with pytest.raises(ValueError, match="product must be one of 'sum', 'kernel', got 'inner'"):
+    with pytest.raises(ValueError, match="product must be one of sum, kernel, got 'inner'"):
         OPNN(4, 3, product="inner")

@@ -1,4 +1,4 @@
-"""What all estimators share: the protocol, and agreement on easy streams."""
+"""What all estimators share: the base class, and agreement on easy streams."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ every_estimator = pytest.mark.parametrize("name", ESTIMATORS)
 
 
 @every_estimator
-def test_every_estimator_keeps_the_protocol(name):
+def test_every_estimator_has_the_base_class(name):
     assert isinstance(ESTIMATORS[name](), DistributionEstimator)
 
 

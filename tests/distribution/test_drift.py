@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from scipy.stats import ks_2samp
 
 from daes.distribution import ESTIMATORS
-from daes.distribution.base import DistributionEstimator, Estimator, Floats, State
+from daes.distribution.base import DistributionEstimator, Floats, State
 from daes.distribution.drift import kl_divergence, ks_statistic, psi
 from daes.distribution.stream_drift import drift_profile
 
 
-class Formula(Estimator):
+class Formula(DistributionEstimator):
     """Knows the distribution x ↦ x^power on [0, 1] by its formula."""
 
     def __init__(self, power: float) -> None:
@@ -41,7 +41,7 @@ class Keeper(Formula):
     """Remembers all values, and gives the same answers as the sample itself."""
 
     def __init__(self, values: Any) -> None:
-        Estimator.__init__(self)
+        DistributionEstimator.__init__(self)
         self.update(values)
 
     def _absorb(self, values: Floats) -> None:

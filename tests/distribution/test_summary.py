@@ -46,3 +46,8 @@ def test_parts_draw_different_numbers():
 def test_other_columns_are_not_merged():
     with pytest.raises(ValueError, match="other must have the columns x, got y"):
         TableSummary(["x"]).merge(TableSummary(["y"]))
+
+
+def test_an_error_names_the_part():
+    with pytest.raises(ValueError, match="part must be a non-negative integer, got -1"):
+        TableSummary(["x"], part=-1)

@@ -8,7 +8,7 @@ import torch
 
 from daes.distribution import JumpReservoir
 from daes.distribution.base import inverted_cdf
-from daes.embedding.distributions import FeatureDistributions, _column_range
+from daes.embedding.distributions import FeatureDistributions
 from daes.embedding.knots import LIKELY_LEVELS
 
 
@@ -265,16 +265,6 @@ def test_a_reservoir_that_is_taken_out_goes_on_alike():
     taken.update(values[1000:, 1])
     np.testing.assert_array_equal(taken.sample, module.slots[1, :50].numpy())
     np.testing.assert_array_equal(module.quantile([0.1, 0.5])[1], taken.quantile([0.1, 0.5]))
-
-
-@pytest.mark.parametrize("rows", [1, 2, 100, 409, 410, 5000])
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_column_range_is_that_of_numpy(rows, order):
-    values = np.asarray(np.random.default_rng(rows).normal(size=(rows, 5)), order=order)
-    values[0, 1] = np.nan
-    low, high = _column_range(values)
-    np.testing.assert_array_equal(low, values.min(0))
-    np.testing.assert_array_equal(high, values.max(0))
 
 
 def test_empty_batches_and_batches_of_missing_values():

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daes.embedding.interpolation import basis_weights, coordinate, offline_knots, thermometer, weighted_sum
+from daes.embedding.interpolation import aggregate, basis_weights, coordinate, offline_knots, thermometer, weighted_sum
 
 
 def thermometer_by_definition(x: float, knots: list[float]) -> list[float]:
@@ -138,3 +138,22 @@ def test_offline_knots_are_the_quantiles_of_the_definition() -> None:
             smallest = next(x for x in column if sum(y <= x for y in column) * 10 >= i * len(column))
             assert float(knots[feature, i]) == smallest
     assert knots[2].isnan().all()
+
+
+def test_aggregate_equals_loops() -> None:
+    torch.manual_seed(0)
+    scores = torch.randn(3, 4, 5, dtype=torch.float64) * 300
+    table = torch.randn(3, 4, 2, dtype=torch.float64)
+    output = aggregate(scores, table)
+    assert output.shape == (5, 3, 2)
+    for row in range(5):
+        for feature in range(3):
+            column = scores[feature, :, row].tolist()
+            powers = [math.exp(score - max(column)) for score in column]
+            for k in range(2):
+                expected = sum(power * table[feature, i, k].item() for i, power in enumerate(powers)) / sum(powers)
+                assert output[row, feature, k].item() == pytest.approx(expected)
+
+
+def test_aggregate_has_the_dtype_of_the_table() -> None:
+    assert aggregate(torch.zeros(1, 2, 0), torch.zeros(1, 2, 3, dtype=torch.bfloat16)).dtype == torch.bfloat16

@@ -28,31 +28,12 @@ class HubModel(  # type: ignore[call-arg]
         CTRModel.save_pretrained(self, save_directory)
 
     @classmethod
-    def _from_pretrained(
-        cls,
-        *,
-        model_id: str,
-        revision: str | None,
-        cache_dir: str | Path | None,
-        force_download: bool,
-        local_files_only: bool,
-        token: str | bool | None,
-        map_location: str = "cpu",
-        **_: Any,
-    ) -> Self:
+    def _from_pretrained(cls, *, model_id: str, map_location: str = "cpu", **options: Any) -> Self:
         folder = Path(model_id)
         if not folder.is_dir():
-            folder = Path(
-                snapshot_download(
-                    model_id,
-                    revision=revision,
-                    cache_dir=cache_dir,
-                    force_download=force_download,
-                    local_files_only=local_files_only,
-                    token=token,
-                    allow_patterns=[CONFIG, WEIGHTS],
-                )
-            )
+            names = "revision", "cache_dir", "force_download", "local_files_only", "token"
+            given = {name: options[name] for name in names}
+            folder = Path(snapshot_download(model_id, **given, allow_patterns=[CONFIG, WEIGHTS]))
         read = CTRModel.from_pretrained.__func__  # type: ignore[attr-defined]  # the mixin's hides it
         model: Self = read(cls, folder)
         return model.to(map_location)

@@ -84,8 +84,9 @@ class RiverClassifier(MiniBatchClassifier):  # type: ignore[misc]
 
     def _table(self, rows: Sequence[dict[Any, Any]]) -> Any:
         """Rows as a pyarrow Table; with the model's columns once it has some."""
+        rows = [{str(name): value for name, value in row.items()} for row in rows]  # river also numbers features
         if not hasattr(self._model, "schema_"):
-            names = list(dict.fromkeys(str(name) for row in rows for name in row))
+            names = list(dict.fromkeys(name for row in rows for name in row))
             return pa.table({name: [row.get(name) for row in rows] for name in names})
         schema: Schema = self._model.schema_
         columns = {}

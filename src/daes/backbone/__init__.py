@@ -1,6 +1,6 @@
 """Vectors → logit: one interaction per file, one interface, one registry.
 
-A module of this package that registers a backbone is found by itself.
+Modules of this package that register a backbone are found automatically.
 """
 
 from daes.backbone.base import Backbone

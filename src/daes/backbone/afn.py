@@ -41,7 +41,7 @@ class AFN(Backbone):
             both MLPs.
         neurons: the number K of products.
         floor: |e| is raised to this before its logarithm, which would be −∞ at 0.
-        deep: False leaves MLP_2 out (AFN without the plus), and with it plain inputs.
+        deep: False for AFN without MLP_2 and plain inputs.
 
     >>> import torch
     >>> AFN(num_fields=4, dim=16, neurons=32)(torch.randn(8, 4, 16)).shape

@@ -1,4 +1,4 @@
-"""Checks of settings: each gives the value back in its plain type, or an error that shows it."""
+"""Checks of settings: each returns the value as a plain Python type, or raises an error that shows it."""
 
 from collections.abc import Iterable, Sequence
 from operator import index
@@ -24,7 +24,7 @@ def check_count(name: str, value: int, *, minimum: int = 1) -> int:
 
 
 def check_widths(name: str, values: Sequence[int], *, empty: bool = False) -> tuple[int, ...]:
-    """Positive layer widths, as a tuple; none at all only where `empty` allows it.
+    """Positive layer widths, as a tuple; an empty one only if `empty`.
 
     >>> check_widths("hidden", [128, 32])
     (128, 32)
@@ -44,7 +44,7 @@ def check_widths(name: str, values: Sequence[int], *, empty: bool = False) -> tu
 
 
 def check_rate(name: str, value: float) -> float:
-    """A probability that something is left of: in [0, 1).
+    """A number in [0, 1).
 
     >>> check_rate("dropout", 1.0)
     Traceback (most recent call last):
@@ -75,20 +75,7 @@ def check_real(name: str, value: float) -> float:
 
 
 def check_flag(name: str, value: bool) -> bool:
-    """True or False, and nothing that merely looks like it."""
+    """True or False, not 1 or 0."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, got {value!r}")
-    return value
-
-
-def check_choice(name: str, value: str, choices: Sequence[str]) -> str:
-    """One of a few words.
-
-    >>> check_choice("product", "inner", ("sum", "kernel"))
-    Traceback (most recent call last):
-    ValueError: product must be one of 'sum', 'kernel', got 'inner'
-    """
-    if value not in choices:
-        known = ", ".join(map(repr, choices))
-        raise ValueError(f"{name} must be one of {known}, got {value!r}")
     return value

@@ -1,4 +1,4 @@
-"""AutoInt: fields that attend to each other."""
+"""AutoInt: self-attention between fields."""
 
 from typing import Unpack
 
@@ -32,7 +32,7 @@ class AutoInt(Backbone):
         x_i   ← ReLU([Σ_j α_ij^h V_h x_j]_h + R x_i),   x_i = e_i at first
         logit  = ⟨u, [x_1, …, x_n]⟩ + MLP([e_1, …, e_n, plain])
 
-    The scores are not scaled by a root, as in the paper. Dropout falls on the attention weights.
+    The scores are not scaled by a root, as in the paper. Dropout is applied to the attention weights.
 
     **Shape.** fields (B, n, d), plain (B, r) → (B,).
 
@@ -41,7 +41,7 @@ class AutoInt(Backbone):
         layers: number of attention layers.
         heads: number of heads in each.
         head_dim: width of a head; a field's vector has heads·head_dim coordinates after a layer.
-        deep: False leaves the MLP out (AutoInt without the plus), and with it `hidden` and plain inputs.
+        deep: False for AutoInt without the MLP and plain inputs; `hidden` is not used then.
 
     >>> import torch
     >>> AutoInt(num_fields=4, dim=16, layers=2, head_dim=8)(torch.randn(8, 4, 16)).shape

@@ -1,4 +1,4 @@
-"""What every backbone is: field vectors in, one logit per row out."""
+"""The base class of all backbones: vectors of fields → one logit per row."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from daes.registry import Configurable
 
 
 class Settings(TypedDict, total=False):
-    """The options that every backbone with an MLP shares; their defaults stand in `Backbone` alone."""
+    """Options of every backbone with an MLP; `Backbone` has their defaults."""
 
     plain_dim: int
     hidden: Sequence[int]
@@ -23,27 +23,27 @@ class Settings(TypedDict, total=False):
 
 
 class Backbone(Configurable, nn.Module, ABC):
-    """Base class: owns the settings and the checks; a subclass owns its formula and writes `_logit`.
+    """Base class: checks settings and inputs; a subclass implements its formula, `_logit`.
 
     **Shape.**
-    - Input: `fields` of shape (B, n, d), one vector per field, numerical and categorical alike. `plain` of
-      shape (B, r), the inputs of methods that have no embedding; they join the flattened fields in the MLP
-      and in the cross network, never in a linear part or a product of fields.
+    - Input: `fields` of shape (B, n, d), one vector per numerical or categorical field. `plain` of shape (B, r), inputs
+      without a vector, which are appended to the flattened fields in the MLP and in the cross network, never in a
+      linear part or a product of fields.
     - Output: logits of shape (B,). An empty batch gives an empty tensor.
 
-    In `train()`, a batch of one row has no variance to normalise by: BatchNorm then uses its running
-    statistics and leaves them as they are.
+    In `train()`, a batch of one row has no variance: BatchNorm then uses its running statistics and does not change
+    them.
 
     Args:
-        num_fields: n. May be 0 where plain inputs are all there is.
-        dim: d, the width of a field's vector.
-        plain_dim: r. A model with no place for plain inputs refuses r > 0 instead of ignoring them.
+        num_fields: number n of fields; may be 0 with plain inputs.
+        dim: dimension d of a field's vector.
+        plain_dim: number r of plain inputs; an error for a model that cannot use them.
         hidden: widths of the MLP's hidden layers. With none, the MLP is a linear map.
         dropout: probability of dropping a hidden unit, in [0, 1).
         batch_norm: whether hidden layers are normalised.
-        slope: of a hidden unit below 0, in [0, 1): a ReLU has 0 and can die.
+        slope: slope of the activation below 0, in [0, 1); 0 is a ReLU.
 
-    Example: a backbone of one's own is a subclass with `_logit`.
+    Example: a custom backbone.
 
     >>> import torch
     >>> class SumOfAll(Backbone):
@@ -58,7 +58,7 @@ class Backbone(Configurable, nn.Module, ABC):
     """
 
     takes_plain: ClassVar[bool] = True
-    """Whether the model has an MLP or a cross network for plain inputs to join."""
+    """Whether the model has an MLP or a cross network that takes plain inputs."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Backbone(Configurable, nn.Module, ABC):
         """Logits (B,) of inputs whose shapes were checked."""
 
     def network(self) -> Network | None:
-        """The weights of this backbone, if compiled loops know its formula; calling it is then not necessary."""
+        """The weights of this backbone if compiled loops implement its formula, so that it need not be called."""
         return None
 
     @property

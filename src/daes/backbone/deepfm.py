@@ -34,7 +34,7 @@ class DeepFM(WideDeep):
 
     Args:
         num_fields, dim, plain_dim, hidden, dropout, batch_norm, slope: as in `Backbone`.
-        pairs: s, what the products count: 1 as published; None for `pair_scale`, 10/n with more than ten fields.
+        pairs: weight s of the products: 1 as published; None for `pair_scale`, 10/n with more than ten fields.
 
     >>> import torch
     >>> DeepFM(num_fields=4, dim=16)(torch.randn(8, 4, 16)).shape

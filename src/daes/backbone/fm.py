@@ -32,7 +32,7 @@ class FM(LR):
 
     Args:
         num_fields, dim: as in `Backbone`; there are no plain inputs.
-        pairs: s, what the products count: 1 as published; None for `pair_scale`, 10/n with more than ten fields.
+        pairs: weight s of the products: 1 as published; None for `pair_scale`, 10/n with more than ten fields.
 
     >>> import torch
     >>> FM(num_fields=4, dim=16)(torch.randn(8, 4, 16)).shape

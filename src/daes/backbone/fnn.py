@@ -33,9 +33,6 @@ class FNN(Backbone):
 
     **Shape.** fields (B, n, d), plain (B, r) → (B,).
 
-    Args:
-        num_fields, dim, plain_dim, hidden, dropout, batch_norm, slope: as in `Backbone`.
-
     >>> import torch
     >>> FNN(num_fields=4, dim=16, plain_dim=3)(torch.randn(8, 4, 16), torch.randn(8, 3)).shape
     torch.Size([8])

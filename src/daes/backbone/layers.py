@@ -1,4 +1,4 @@
-"""Parts that several backbones share."""
+"""Layers that several backbones use."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,9 +16,8 @@ _FEW_FIELDS = 10
 class BatchNorm(nn.BatchNorm1d):
     """BatchNorm that also takes a batch of fewer than two rows in `train()`.
 
-    One row has no variance and no row has no mean; such a batch is normalised by the running statistics, as
-    in `eval()`, and leaves them as they are. PyTorch's own raises for one row and writes NaN into the running
-    statistics for none.
+    Such a batch has no variance or no mean. It is normalised by the running statistics, as in `eval()`, and does not
+    change them. PyTorch's own BatchNorm raises for one row and writes NaN into the running statistics for none.
 
     **Shape.** (B, C) or (B, C, L) → the same.
 
@@ -39,7 +38,7 @@ class HiddenLayers(nn.Sequential):
 
     With a `slope` the ReLU is a leaky one: slope·x below 0.
 
-    **Shape.** (B, in_features) → (B, `out_features`), the last width, or in_features where there is none.
+    **Shape.** (B, in_features) → (B, `out_features`), the last width, or in_features if there is none.
 
     >>> layers = HiddenLayers(6, (4, 2), dropout=0.2, batch_norm=True, slope=0.1)
     >>> layers(torch.randn(5, 6)).shape, layers.out_features
@@ -51,7 +50,7 @@ class HiddenLayers(nn.Sequential):
     ) -> None:
         super().__init__()
         for width in hidden:
-            # BatchNorm takes any bias away with the mean and brings its own.
+            # BatchNorm subtracts any bias with the mean, and has its own.
             self.append(nn.Linear(in_features, width, bias=not batch_norm))
             if batch_norm:
                 self.append(BatchNorm(width))
@@ -69,7 +68,7 @@ class HiddenLayers(nn.Sequential):
         return input
 
     def weights(self) -> tuple[list[Tensor], float] | None:
-        """Weight and bias of every layer, and the slope, if a layer does h ← ReLU(W h + b) alone."""
+        """Weight and bias of every layer, and the slope, if every layer is only h ← ReLU(W h + b); else None."""
         layers: list[Any] = list(self._modules.values())
         if len(layers) % 3:
             return None
@@ -103,20 +102,20 @@ class Readout(nn.Linear):
         super().__init__(in_features, 1, bias=bias)
 
     def reset_parameters(self) -> None:
-        """Draw from U(−1/√in, 1/√in), as `nn.Linear` does, but for no inputs at all as well."""
+        """Draw from U(−1/√in, 1/√in), as `nn.Linear` does, also for zero inputs."""
         bound = max(self.in_features, 1) ** -0.5
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)
 
     def forward(self, input: Tensor) -> Tensor:
         if torch.is_autocast_enabled(input.device.type):
-            # A bfloat16 logit has eight bits: scores would tie by the thousand. Autocast leaves sums alone.
+            # A bfloat16 logit has eight bits: many scores would tie. Autocast does not change sums.
             logit = (input * self.weight.squeeze(0)).sum(dim=-1)
             return logit if self.bias is None else logit + self.bias
         return super().forward(input).squeeze(-1)
 
     def of_parts(self, *parts: Tensor) -> Tensor:
-        """The same of (B, in_features) given as parts side by side, without a copy of them."""
+        """The same for (B, in_features) given as parts, without concatenating them."""
         autocast = torch.is_autocast_enabled(parts[0].device.type)
         if autocast or torch.compiler.is_compiling() or not unchanged(self, Readout):
             return self(torch.cat(parts, 1))
@@ -147,7 +146,7 @@ class MLP(nn.Module):
         return self.readout(self.hidden(inputs))
 
     def weights(self) -> tuple[list[Tensor], float] | None:
-        """Weight and bias of every layer, and the slope, if there are hidden ones that do h ← ReLU(W h + b) alone."""
+        """Weight and bias of every layer, and the slope, if there are hidden layers, all only ReLU(W h + b)."""
         parts: list[Any] = [self._modules["hidden"], self._modules["readout"]]
         hidden, readout = parts
         if not (unchanged(self, MLP) and unchanged(hidden, HiddenLayers) and unchanged(readout, Readout)):
@@ -159,7 +158,7 @@ class MLP(nn.Module):
 
 
 def unchanged(module: nn.Module | None, kind: type[nn.Module]) -> bool:
-    """Whether a module is exactly of this kind, and a call of it does what the kind does: it has no hooks."""
+    """Whether a module is exactly of this class, not of a subclass, without hooks or another `forward`."""
     if type(module) is not kind or "forward" in module.__dict__:
         return False
     return not (
@@ -178,9 +177,9 @@ class LinearPart(nn.Module):
 
     __call__: Callable[..., Tensor]
 
-    # NOTE[DIFF]: the papers give each id a scalar weight of its own; here the weight is a linear map of the field's
-    # vector, because that serves numerical fields too and needs no second table. An id's scalar is the special case
-    # of a vector that keeps one coordinate for it. Pan et al. (WWW 2018) found this form (FwFM_FiLV) the better one.
+    # NOTE[DIFF]: the papers give each id a scalar weight; here the weight is a linear map of the field's vector, as
+    # that works for numerical fields too and needs no second table. An id's scalar is the special case of a vector with
+    # one coordinate for it. Pan et al. (WWW 2018) found this form (FwFM_FiLV) to be the better one.
     def __init__(self, num_fields: int, dim: int, *, bias: bool = True) -> None:
         super().__init__()
         self.readout = Readout(num_fields * dim, bias=bias)
@@ -223,8 +222,8 @@ def pair_indices(num_fields: int) -> tuple[Tensor, Tensor]:
 def pool_pairs(fields: Tensor) -> Tensor:
     """Σ_{i<j} e_i ⊙ e_j in linear time: ((Σ e_i)² − Σ e_i²) / 2.
 
-    **Shape.** (B, n, d) → (B, d). Half-precision inputs are accumulated in float32, because the difference of
-    two large sums would leave few of their bits.
+    **Shape.** (B, n, d) → (B, d). Half-precision inputs are accumulated in float32, because the difference of two large
+    sums would keep few of their bits.
 
     >>> pool_pairs(torch.tensor([[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]]))
     tensor([[23., 44.]])
@@ -235,11 +234,11 @@ def pool_pairs(fields: Tensor) -> Tensor:
 
 
 def pair_scale(num_fields: int, given: float | None = None) -> float:
-    """What the products of all pairs count in a factorisation machine: the given, or 10/n if n > 10, or 1.
+    """The weight of the products of all pairs in a factorisation machine: `given`, or 10/n if n > 10, else 1.
 
     There are n(n − 1)/2 products. If they were independent, the spread of their sum would grow with n, and 10/n would
-    keep it to that of ten fields: beside the rest of a network all products of 39 fields are too many from the start
-    (docs/results.md), and of 150 their sum outgrows the rest within a few steps (benchmarks/wide.py).
+    keep it to that of ten fields: with 39 fields the sum of all products is too large from the start (docs/results.md),
+    and with 150 it exceeds the rest of the network within a few steps (benchmarks/wide.py).
 
     >>> pair_scale(8), pair_scale(40)
     (1.0, 0.25)
@@ -250,5 +249,5 @@ def pair_scale(num_fields: int, given: float | None = None) -> float:
 
 
 def append_plain(inputs: Tensor, plain: Tensor | None) -> Tensor:
-    """Inputs (B, k) and plain inputs (B, r), if any, side by side."""
+    """Inputs (B, k) and plain inputs (B, r), if any, concatenated."""
     return inputs if plain is None else torch.cat([inputs, plain], dim=1)

@@ -21,7 +21,7 @@ from daes.registry import Reference
     interactions="1",
 )
 class LR(Backbone):
-    """Logistic regression: no interaction at all, the floor that every other model stands on.
+    """Logistic regression: no interactions, the baseline of all other models.
 
         logit = Σ_i ⟨w_i, e_i⟩ + b
 

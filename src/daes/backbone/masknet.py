@@ -1,4 +1,4 @@
-"""MaskNet: hidden layers multiplied by masks that the whole sample decides."""
+"""MaskNet: hidden layers multiplied by masks that depend on all fields of the row."""
 
 from typing import Unpack
 
@@ -33,7 +33,8 @@ class MaskNet(Backbone):
         y_k   = ReLU(LN(W_k (z ⊙ mask_k(x)))),   mask_k(x) = B_k ReLU(A_k x + a_k) + b_k
         logit = MLP([y_1, …, y_K])
 
-    Dropout falls on the y_k as on hidden layers. The serial form, where a block reads the one before, is not here.
+    Dropout is applied to the y_k as to hidden layers. The serial form, where a block reads the one before, is not
+    implemented.
 
     **Shape.** fields (B, n, d), plain (B, r) → (B,).
 

@@ -30,9 +30,6 @@ class NFM(Backbone):
 
     **Shape.** fields (B, n, d), plain (B, r) → (B,).
 
-    Args:
-        num_fields, dim, plain_dim, hidden, dropout, batch_norm, slope: as in `Backbone`.
-
     >>> import torch
     >>> NFM(num_fields=4, dim=16)(torch.randn(8, 4, 16)).shape
     torch.Size([8])

@@ -5,10 +5,10 @@ from typing import Literal, Unpack
 import torch
 from torch import Tensor, nn
 
-from daes.backbone.arguments import check_choice
 from daes.backbone.base import Backbone, Settings
 from daes.backbone.layers import pair_indices
 from daes.backbone.registry import register_backbone
+from daes.choices import check_choice
 from daes.registry import Reference
 
 
@@ -47,7 +47,8 @@ class OPNN(Backbone):
         self, num_fields: int, dim: int, *, product: Literal["sum", "kernel"] = "sum", **settings: Unpack[Settings]
     ) -> None:
         super().__init__(num_fields, dim, **settings)
-        self.product = check_choice("product", product, ("sum", "kernel"))
+        check_choice("product", product, ("sum", "kernel"))
+        self.product = product
         self.outer = KernelProducts(self.num_fields, self.dim) if product == "kernel" else SummedProducts(self.dim)
         self.mlp = self._mlp(self.input_dim + self.outer.out_features)
 

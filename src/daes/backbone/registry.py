@@ -10,18 +10,18 @@ from daes.registry import Entry, Registry
 
 @dataclass(frozen=True, kw_only=True)
 class BackboneEntry(Entry[Backbone]):
-    """What is known about a backbone: a row of the backbones table."""
+    """Description of a backbone: a row of the backbones table."""
 
     inputs: ClassVar[tuple[str, ...]] = ("num_fields", "dim", "plain_dim")
 
     interactions: str = ""
     """Which orders of interaction it computes."""
     authors: Mapping[str, Any] = field(default_factory=dict)
-    """Options by which its authors build it, where these are not the defaults."""
+    """The authors' options if they differ from the defaults."""
 
     @property
     def takes_plain(self) -> bool:
-        """Whether the network has an MLP or a cross network for plain inputs to join."""
+        """Whether the network has an MLP or a cross network that takes plain inputs."""
         return self.cls.takes_plain
 
     def to_dict(self) -> dict[str, Any]:
@@ -32,7 +32,7 @@ BACKBONES = Registry("backbone", BackboneEntry)
 """Name → entry: the paper's six in its order, then the others."""
 
 register_backbone = BACKBONES.register
-"""Decorate a class to register it as a backbone; `BackboneEntry` says what can be said about one."""
+"""Decorate a class to register it as a backbone; the arguments are the fields of `BackboneEntry`."""
 
 
 def build_backbone(name: str, num_fields: int, dim: int, *, plain_dim: int = 0, **options: Any) -> Backbone:
@@ -42,8 +42,8 @@ def build_backbone(name: str, num_fields: int, dim: int, *, plain_dim: int = 0, 
         name: a key of `BACKBONES`.
         num_fields: the number n of fields.
         dim: the dimension d of a field's vector.
-        plain_dim: the number of plain inputs that join the fields.
-        options: the backbone's own; `BACKBONES[name].options` are all of them with their defaults.
+        plain_dim: the number of plain inputs.
+        options: options of the backbone; `BACKBONES[name].options` are all of them with their defaults.
 
     >>> import torch
     >>> backbone = build_backbone("dcnv2", num_fields=4, dim=16, layers=2, hidden=(32, 8))

@@ -24,22 +24,19 @@ from daes.registry import Reference
     interactions="1, beside implicit",
 )
 class WideDeep(Backbone):
-    """Wide & Deep: a linear part on all fields, which remembers, beside an MLP, which generalises.
+    """Wide & Deep: a linear part on all fields beside an MLP.
 
         logit = Σ_i ⟨w_i, e_i⟩ + MLP([e_1, …, e_n, plain])
 
     **Shape.** fields (B, n, d), plain (B, r) → (B,).
-
-    Args:
-        num_fields, dim, plain_dim, hidden, dropout, batch_norm, slope: as in `Backbone`.
 
     >>> import torch
     >>> WideDeep(num_fields=4, dim=16)(torch.randn(8, 4, 16)).shape
     torch.Size([8])
     """
 
-    # NOTE[DIFF]: the paper's wide part also has cross-product features chosen by hand; a library cannot choose them,
-    # so a crossed column is one more categorical field of the schema here.
+    # NOTE[DIFF]: the paper's wide part also has cross-product features chosen by hand; here a crossed column must be a
+    # categorical field of the schema.
     def __init__(self, num_fields: int, dim: int, **settings: Unpack[Settings]) -> None:
         super().__init__(num_fields, dim, **settings)
         self.linear = LinearPart(self.num_fields, self.dim, bias=False)
@@ -52,7 +49,7 @@ class WideDeep(Backbone):
         return self._network(WideDeep, 0.0)
 
     def _network(self, kind: type["WideDeep"], pairs: float) -> Network | None:
-        """The weights, if this is one of that kind and not of a subclass of it; the products of pairs count so much."""
+        """The weights, if this is exactly of that class; `pairs` is the weight of the products of pairs."""
         if not (unchanged(self, kind) and unchanged(self.linear, LinearPart)):
             return None
         readout, weights = self.linear.readout, self.mlp.weights()

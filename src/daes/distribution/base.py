@@ -1,9 +1,9 @@
-"""The interface of all estimators of a feature's distribution, and their common base class."""
+"""The base class of all estimators of a feature's distribution, and checks of their arguments."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from math import isfinite
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,59 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 State = dict[str, Any]
 """An estimator's state: NumPy arrays and plain values (int, float, str, None), never a pickle."""
-
-
-@runtime_checkable
-class DistributionEstimator(Protocol):
-    """Estimates the distribution of one feature at any point of an unbounded stream, in bounded memory.
-
-    **Shape.** `update` takes a 1-D array of any length; `quantile` and `cdf` take an array of any shape and return one
-    of the same shape. NaN and ±inf are skipped and counted in `skipped`, not in `count`.
-
-    >>> from daes.distribution import JumpReservoir
-    >>> estimator: DistributionEstimator = JumpReservoir(size=1000)
-    >>> estimator.update(np.arange(100.0))
-    >>> estimator.count, estimator.minimum, estimator.maximum
-    (100, 0.0, 99.0)
-    >>> estimator.quantile([0.25, 0.5])
-    array([24., 49.])
-    >>> estimator.cdf([9.0, 49.0])
-    array([0.1, 0.5])
-    """
-
-    @property
-    def count(self) -> int:
-        """Number of finite values seen."""
-
-    @property
-    def skipped(self) -> int:
-        """Number of NaN and ±inf skipped."""
-
-    @property
-    def minimum(self) -> float:
-        """The smallest value of the stream; NaN before the first."""
-
-    @property
-    def maximum(self) -> float:
-        """The largest value of the stream; NaN before the first."""
-
-    def update(self, values: ArrayLike) -> None:
-        """Observe the next values of the stream."""
-
-    def quantile(self, levels: ArrayLike) -> Floats:
-        """Estimate quantiles, the inverted CDF: inf{x : F(x) ≥ level}. NaN before the first value."""
-
-    def cdf(self, values: ArrayLike) -> Floats:
-        """Estimate F(x), the fraction of the stream that is ≤ x. NaN before the first value."""
-
-    def merge(self, other: Self) -> None:
-        """Add an estimator of a disjoint stream: this one then estimates the union of both."""
-
-    def state_dict(self) -> State:
-        """Everything needed to continue bit for bit."""
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from the state of an estimator with the same settings."""
 
 
 class Mergeable(ABC):
@@ -118,10 +65,25 @@ class Mergeable(ABC):
         """Restore the subclass's part of the state."""
 
 
-class Estimator(Mergeable):
-    """Base class: checks arguments, skips and counts; a subclass implements the algorithm.
+class DistributionEstimator(Mergeable):
+    """Estimates the distribution of one feature at any point of an unbounded stream, in bounded memory.
 
-    A subclass implements `_absorb`, `_quantile` and `_cdf`, and what `Mergeable` requires.
+    **Shape.** `update` takes a 1-D array of any length; `quantile` and `cdf` take an array of any shape and return one
+    of the same shape. NaN and ±inf are skipped and counted in `skipped`, not in `count`, the number of finite values.
+    `minimum` and `maximum` are those of the stream, NaN before the first value.
+
+    The base class checks arguments, skips and counts. A subclass implements the algorithm, `_absorb`, `_quantile` and
+    `_cdf`, and what `Mergeable` requires.
+
+    >>> from daes.distribution import JumpReservoir
+    >>> estimator: DistributionEstimator = JumpReservoir(size=1000)
+    >>> estimator.update(np.arange(100.0))
+    >>> estimator.count, estimator.minimum, estimator.maximum
+    (100, 0.0, 99.0)
+    >>> estimator.quantile([0.25, 0.5])
+    array([24., 49.])
+    >>> estimator.cdf([9.0, 49.0])
+    array([0.1, 0.5])
     """
 
     _statistics: ClassVar[tuple[str, ...]] = ("count", "skipped", "minimum", "maximum")
@@ -132,7 +94,13 @@ class Estimator(Mergeable):
         self.minimum = float("nan")
         self.maximum = float("nan")
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays of the state."""
+        return sum(value.nbytes for value in self.state_dict().values() if isinstance(value, np.ndarray))
+
     def update(self, values: ArrayLike) -> None:
+        """Observe the next values of the stream."""
         batch = check_values(values)
         if not batch.size:
             return
@@ -157,18 +125,21 @@ class Estimator(Mergeable):
             self.maximum = high
 
     def quantile(self, levels: ArrayLike) -> Floats:
+        """Estimate quantiles, the inverted CDF: inf{x : F(x) ≥ level}. NaN before the first value."""
         wanted = check_levels(levels)
         if not self.count:
             return np.full(wanted.shape, np.nan)
         return self._quantile(wanted)
 
     def cdf(self, values: ArrayLike) -> Floats:
+        """Estimate F(x), the fraction of the stream that is ≤ x. NaN before the first value."""
         points = np.asarray(values, dtype=np.float64)
         if not self.count:
             return np.full(points.shape, np.nan)
         return np.where(np.isnan(points), np.nan, self._cdf(points))
 
     def merge(self, other: Self) -> None:
+        """Add an estimator of a disjoint stream: this one then estimates the union of both."""
         self._check_other(other)
         if other.count:
             self._merge(other)
@@ -209,15 +180,18 @@ def check_levels(levels: ArrayLike) -> Floats:
 
 def check_positive(**arguments: int) -> None:
     """Raise unless each argument is a positive integer."""
+    _check_integers(1, "positive", arguments)
+
+
+def check_non_negative(**arguments: int) -> None:
+    """Raise unless each argument is a non-negative integer."""
+    _check_integers(0, "non-negative", arguments)
+
+
+def _check_integers(least: int, kind: str, arguments: Mapping[str, int]) -> None:
     for name, value in arguments.items():
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value <= 0:
-            raise ValueError(f"{name} must be a positive integer, got {value!r}")
-
-
-def check_seed(seed: int) -> None:
-    """Raise unless the seed is a non-negative integer."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed must be a non-negative integer, got {seed!r}")
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+            raise ValueError(f"{name} must be a {kind} integer, got {value!r}")
 
 
 def inverted_cdf(ordered: Floats, levels: Floats) -> Floats:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, overload
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -137,7 +137,11 @@ def rank_context_fields(
     features = {name: check_values(column, f"numerical column {name!r}") for name, column in columns.items()}
     fields = _columns("categorical", categorical, names)
     random = np.random.default_rng(seed)
-    picked = _pick_rows(_common_length([*features.items(), *fields.items()]), sample, random)
+    picked = np.arange(_common_length([*features.items(), *fields.items()]))
+    if sample is not None:
+        check_positive(sample=sample)
+        if sample < picked.size:
+            picked = np.sort(random.choice(picked.size, size=sample, replace=False, shuffle=False))
     shuffle_seed = int(random.integers(2**63))
 
     codes = {name: _codes(name, column[picked]) for name, column in fields.items()}
@@ -182,40 +186,25 @@ def rank_context_fields(
     )
 
 
-@overload
-def smallest_cardinality(cardinalities: Mapping[str, int], count: int = 3) -> tuple[str, ...]: ...
-@overload
-def smallest_cardinality(cardinalities: Sequence[int], count: int = 3) -> tuple[int, ...]: ...
-def smallest_cardinality(
-    cardinalities: Mapping[str, int] | Sequence[int], count: int = 3
-) -> tuple[str, ...] | tuple[int, ...]:
+def smallest_cardinality(cardinalities: Mapping[str, int], count: int = 3) -> tuple[str, ...]:
     """The paper's default context: the `count` fields of smallest cardinality, smallest first.
 
     Ties are broken by order. A field with fewer than two values carries no information and is left out, so there may be
     fewer than `count`.
 
     Args:
-        cardinalities: number of distinct values of each field: a mapping of names, or a sequence.
+        cardinalities: number of distinct values of each field.
         count: how many fields.
-
-    Returns:
-        names for a mapping, positions for a sequence.
 
     >>> smallest_cardinality({"site": 4737, "device": 4, "weekday": 7, "version": 1, "banner": 7})
     ('device', 'weekday', 'banner')
-    >>> smallest_cardinality([4737, 4, 7], count=1)
-    (1,)
     """
     check_positive(count=count)
-    if isinstance(cardinalities, Mapping):
-        positions = smallest_cardinality(list(cardinalities.values()), count)
-        names = list(cardinalities)
-        return tuple(names[position] for position in positions)
-    for position, cardinality in enumerate(cardinalities):
+    for name, cardinality in cardinalities.items():
         if isinstance(cardinality, bool) or not isinstance(cardinality, int | np.integer) or cardinality < 0:
-            raise ValueError(f"cardinalities must be counts, got {cardinality!r} at position {position}")
-    useful = [position for position, cardinality in enumerate(cardinalities) if cardinality >= 2]
-    return tuple(sorted(useful, key=lambda position: cardinalities[position])[:count])
+            raise ValueError(f"cardinalities must be counts, got {cardinality!r} for {name}")
+    useful = [name for name, cardinality in cardinalities.items() if cardinality >= 2]
+    return tuple(sorted(useful, key=lambda name: cardinalities[name])[:count])
 
 
 class _Feature:
@@ -334,16 +323,6 @@ def _common_length(columns: Sequence[tuple[str, NDArray[Any]]]) -> int:
     if not column.size:
         raise ValueError("numerical and categorical must have at least one row, got none")
     return column.size
-
-
-def _pick_rows(count: int, sample: int | None, random: np.random.Generator) -> Ints:
-    """The rows to use, ascending."""
-    if sample is None:
-        return np.arange(count)
-    check_positive(sample=sample)
-    if sample >= count:
-        return np.arange(count)
-    return np.sort(random.choice(count, size=sample, replace=False, shuffle=False))
 
 
 def _codes(name: str, ids: NDArray[Any]) -> Ints:

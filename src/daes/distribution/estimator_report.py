@@ -1,6 +1,5 @@
 """Accuracy and cost of several estimators on one stream, read once by all of them."""
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from time import perf_counter
@@ -11,7 +10,14 @@ from numpy.typing import ArrayLike
 
 from daes.choices import check_choices
 from daes.distribution import ESTIMATORS
-from daes.distribution.base import DistributionEstimator, Floats, check_levels, check_positive, check_seed, check_values
+from daes.distribution.base import (
+    DistributionEstimator,
+    Floats,
+    check_levels,
+    check_non_negative,
+    check_positive,
+    check_values,
+)
 from daes.distribution.drift import kl_divergence
 from daes.distribution.jump import JumpReservoir
 
@@ -89,10 +95,6 @@ class EstimatorReport:
         """All fields as plain values."""
         return {**asdict(self), "truth_is_exact": self.truth_is_exact}
 
-    def to_json(self) -> str:
-        """All fields as one JSON object."""
-        return json.dumps(self.to_dict(), allow_nan=False)
-
 
 def compare_estimators(
     batches: Iterable[ArrayLike],
@@ -133,7 +135,7 @@ def compare_estimators(
     if not wanted.size:
         raise ValueError(f"levels must have at least one level, got {levels!r}")
     check_positive(size=size, keep=keep)
-    check_seed(seed)
+    check_non_negative(seed=seed)
     built = _build(estimators, size, wanted, seed)
     seconds = dict.fromkeys(built, 0.0)
     truth = JumpReservoir(keep, seed=seed + 1)
@@ -213,7 +215,7 @@ def _result(
         seconds=seconds,
         read_seconds=read_seconds,
         values_per_second=(estimator.count + estimator.skipped) / max(seconds, 1e-9),
-        nbytes=int(getattr(estimator, "nbytes")),  # noqa: B009 (beyond the protocol, and all of them have it)
+        nbytes=estimator.nbytes,
     )
 
 

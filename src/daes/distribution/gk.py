@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from daes.distribution.base import Estimator, Floats, State, rank_of
+from daes.distribution.base import DistributionEstimator, Floats, State, rank_of
 
 Ints = NDArray[np.int64]
 
@@ -24,7 +24,7 @@ class RankSummary(NamedTuple):
     high: Ints
 
 
-class GKSketch(Estimator):
+class GKSketch(DistributionEstimator):
     """The Greenwald–Khanna sketch: deterministic, every result within ε·n ranks of the exact one.
 
     After n values `quantile(α)` returns a value of the stream one of whose ranks is within ε·n of ⌈α·n⌉, and `cdf(x)`
@@ -46,8 +46,6 @@ class GKSketch(Estimator):
     NOTE[DIFF]: the paper thins within bands of tuples of similar age, which proves a size of at most 11/(2ε)·log₂(2εn);
     here the thinning is greedy (as in GKArray of Luo et al., VLDB Journal 2016), because it is as small in practice and
     vectorises. The error bound does not depend on it; we know of no proof of its size.
-
-    **Shape.** As in every estimator: `update` (B,), `quantile` and `cdf` any shape.
 
     Args:
         epsilon: largest rank error, as a fraction of n; in (0, 0.5).
@@ -76,11 +74,6 @@ class GKSketch(Estimator):
     def num_tuples(self) -> int:
         """Number of values kept."""
         return len(self._summary.values)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the kept values and their ranks."""
-        return sum(part.nbytes for part in self._summary)
 
     def _absorb(self, values: Floats) -> None:
         ranks = np.arange(1, values.size + 1, dtype=np.int64)

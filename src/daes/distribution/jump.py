@@ -11,7 +11,7 @@ from daes.choices import check_choice
 from daes.distribution.base import Floats, State, check_positive, check_values
 from daes.distribution.drift import ks_statistic
 from daes.distribution.reservoir import SampleEstimator
-from daes.distribution.schedule import DecaySchedule, Schedule, WindowSchedule, make_schedule, threshold_after
+from daes.distribution.schedule import DecaySchedule, Origin, Schedule, WindowSchedule, make_schedule, threshold_after
 from daes.native import arrays
 
 Skip = Literal["exact", "paper"]
@@ -60,6 +60,7 @@ class JumpReservoir(SampleEstimator):
     """
 
     _settings: ClassVar[tuple[str, ...]] = ("size", "skip", "expiry", "half_life", "stability")
+    _statistics: ClassVar[tuple[str, ...]] = (*SampleEstimator._statistics, "drawn_by_others")
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class JumpReservoir(SampleEstimator):
         self.stability = stability
         self.min_size = min(min_size, self.size)
         self.schedule = self._new_schedule()
-        self._drawn_by_others = 0
+        self.drawn_by_others = 0
         self._born = np.empty(self.size if expiry else 0, np.int64)  # the stream position of each member
         self._writer: arrays.Writer | None = None
 
@@ -107,7 +108,7 @@ class JumpReservoir(SampleEstimator):
     @property
     def draws(self) -> int:
         """Number of random numbers used, including those of merged reservoirs."""
-        return self.schedule.draws + self._drawn_by_others
+        return self.schedule.draws + self.drawn_by_others
 
     @property
     def capacity(self) -> int:
@@ -144,14 +145,13 @@ class JumpReservoir(SampleEstimator):
         self.advance(count, float(finite.min()), float(finite.max()))
         return self
 
-    def restore(
-        self, members: Floats, schedule: Schedule, *, count: int, skipped: int, minimum: float, maximum: float
-    ) -> None:
-        """Take over the state of a reservoir with the same settings, without adaptation, after `count` values."""
+    def restore(self, members: Floats, origin: Origin, count: int) -> Self:
+        """Take over the members of a reservoir with the same settings, without adaptation, after `count` values."""
         self._replace(members)
-        self.count, self.skipped, self.minimum, self.maximum = count, skipped, minimum, maximum
-        self.schedule = schedule
-        schedule.take(count)
+        self.count = count
+        self.schedule = make_schedule(self.skip, self.size, self.seed, origin)
+        self.schedule.take(count)
+        return self
 
     def update(self, values: ArrayLike) -> None:
         batch = check_values(values)
@@ -253,14 +253,13 @@ class JumpReservoir(SampleEstimator):
                 raise ValueError(f"reservoirs with {name} cannot be merged: ages in two streams are not comparable")
         rng = self.schedule.rng()
         self._restart(self._union(other, self.capacity, rng), self.count + other.count, rng)
-        self._drawn_by_others += other.draws
+        self.drawn_by_others += other.draws
 
     def _state(self) -> State:
         return {
             **super()._state(),
             "capacity": self.capacity,
             "born": self._born[: self._filled].copy(),
-            "drawn_by_others": self._drawn_by_others,
             **{f"schedule.{name}": value for name, value in self.schedule.state_dict().items()},
         }
 
@@ -275,7 +274,6 @@ class JumpReservoir(SampleEstimator):
         self._slots = np.empty(slots)  # once nothing can be refused any more
         super()._load(state)
         self._born[: born.size] = born
-        self._drawn_by_others = int(state["drawn_by_others"])
         self.schedule = self._new_schedule()
         self.schedule.size = capacity
         prefix = "schedule."

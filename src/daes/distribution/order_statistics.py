@@ -6,11 +6,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daes.distribution.base import Estimator, Floats, State, check_levels, inverted_cdf
+from daes.distribution.base import DistributionEstimator, Floats, State, check_levels, inverted_cdf
 from daes.distribution.piecewise import cdf_between, quantile_between
 
 
-class OrderStatistics(Estimator):
+class OrderStatistics(DistributionEstimator):
     """The mean over batches of each batch's quantiles (`OS` in the paper; the estimator of DAE).
 
         q_α = (1/t) · Σ_i inf{x : F_i(x) ≥ α}        F_i the empirical CDF of batch i = 1…t
@@ -23,8 +23,6 @@ class OrderStatistics(Estimator):
     to U[b−(b−a)/t, b] in t batches gives E[q_α] − Q_α = (t−1)(1−2α)(b−a)/(2t), so the estimated distribution is too
     narrow. The extreme levels estimate the mean smallest and largest value of a batch; those of the stream are
     `minimum` and `maximum`.
-
-    **Shape.** As in every estimator: `update` (B,), `quantile` and `cdf` any shape.
 
     Args:
         levels: the kept levels, increasing in [0, 1]; 101 equally spaced ones by default.
@@ -41,6 +39,7 @@ class OrderStatistics(Estimator):
     """
 
     _settings: ClassVar[tuple[str, ...]] = ("levels",)
+    _statistics: ClassVar[tuple[str, ...]] = (*DistributionEstimator._statistics, "batches")
 
     def __init__(self, levels: ArrayLike | None = None) -> None:
         super().__init__()
@@ -53,11 +52,6 @@ class OrderStatistics(Estimator):
         self.levels = kept
         self.batches = 0
         self._means = np.zeros(kept.size)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the kept levels and their means."""
-        return self.levels.nbytes + self._means.nbytes
 
     def _absorb(self, values: Floats) -> None:
         self._blend(inverted_cdf(np.sort(values), self.levels), 1)
@@ -79,7 +73,7 @@ class OrderStatistics(Estimator):
         return cdf_between(self._means, self.levels, values)
 
     def _state(self) -> State:
-        return {"batches": self.batches, "means": self._means.copy()}
+        return {"means": self._means.copy()}
 
     def _load(self, state: Mapping[str, Any]) -> None:
         means = np.array(state["means"], dtype=np.float64)
@@ -88,4 +82,4 @@ class OrderStatistics(Estimator):
             raise ValueError(f"state's means must be {self.levels.size} finite, nondecreasing values, got {means}")
         if not int(state["count"] > 0) <= batches <= state["count"]:
             raise ValueError(f"state's batches must be consistent with count={state['count']}, got {batches}")
-        self.batches, self._means = batches, means
+        self._means = means

@@ -6,13 +6,20 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daes.distribution.base import Estimator, Floats, State, check_positive, check_seed, inverted_cdf
+from daes.distribution.base import (
+    DistributionEstimator,
+    Floats,
+    State,
+    check_non_negative,
+    check_positive,
+    inverted_cdf,
+)
 from daes.distribution.ordered import OrderedView
 from daes.distribution.schedule import Ints, bit_generator, smallest_keys
 from daes.distribution.tracked import TrackedQuantiles
 
 
-class SampleEstimator(Estimator):
+class SampleEstimator(DistributionEstimator):
     """Base class of reservoirs: a sample in slots, its sorted view, and the law of a merge."""
 
     _settings: ClassVar[tuple[str, ...]] = ("size",)
@@ -20,7 +27,7 @@ class SampleEstimator(Estimator):
     def __init__(self, size: int, seed: int, tolerance: float) -> None:
         super().__init__()
         check_positive(size=size)
-        check_seed(seed)
+        check_non_negative(seed=seed)
         self.size = int(size)
         self.seed = int(seed)
         self._view = OrderedView(tolerance)
@@ -164,17 +171,19 @@ class Reservoir(SampleEstimator):
     (3, 5, 2)
     """
 
+    _statistics: ClassVar[tuple[str, ...]] = (*SampleEstimator._statistics, "drawn", "drawn_by_others", "merges")
+
     def __init__(self, size: int = 100_000, seed: int = 0, *, tolerance: float = 0.0) -> None:
         super().__init__(size, seed, tolerance)
-        self._drawn = 0
-        self._drawn_by_others = 0
-        self._merges = 0
+        self.drawn = 0  # random numbers of this reservoir alone
+        self.drawn_by_others = 0
+        self.merges = 0
         self._rng = self._generator()
 
     @property
     def draws(self) -> int:
         """Number of random numbers drawn, including those of merged reservoirs."""
-        return self._drawn + self._drawn_by_others
+        return self.drawn + self.drawn_by_others
 
     def _generator(self, *key: int, drawn: int = 0) -> np.random.Generator:
         return np.random.Generator(bit_generator(self.seed, *key).advance(drawn))
@@ -188,23 +197,16 @@ class Reservoir(SampleEstimator):
             start, values = start + free, values[free:]
         if not values.size:
             return
-        self._drawn += values.size
+        self.drawn += values.size
         places = (self._rng.random(values.size) * np.arange(start + 1, start + values.size + 1)).astype(np.int64)
         accepted = np.flatnonzero(places < self.size)
         self._write(places[accepted], values[accepted])
 
     def _merge(self, other: Self) -> None:
-        self._merges += 1
-        self._replace(self._union(other, self.size, self._generator(self._merges)))
-        self._drawn_by_others += other.draws
-
-    def _state(self) -> State:
-        own = {"drawn": self._drawn, "drawn_by_others": self._drawn_by_others, "merges": self._merges}
-        return {**super()._state(), **own}
+        self.merges += 1
+        self._replace(self._union(other, self.size, self._generator(self.merges)))
+        self.drawn_by_others += other.draws
 
     def _load(self, state: Mapping[str, Any]) -> None:
         super()._load(state)
-        self._drawn = int(state["drawn"])
-        self._drawn_by_others = int(state["drawn_by_others"])
-        self._merges = int(state["merges"])
-        self._rng = self._generator(drawn=self._drawn)
+        self._rng = self._generator(drawn=int(state["drawn"]))

@@ -7,7 +7,7 @@ from zlib import crc32
 
 import numpy as np
 
-from daes.distribution.base import Estimator, Floats, State
+from daes.distribution.base import DistributionEstimator, Floats, State
 from daes.distribution.piecewise import cdf_between, quantile_between
 from daes.extras import require
 
@@ -20,7 +20,7 @@ _CENTROID = np.dtype([("mean", "<f8"), ("weight", "<u8")])
 _SCALE = 2.0**-64
 
 
-class DataSketch(Estimator):
+class DataSketch(DistributionEstimator):
     """Base class of the estimators on DataSketches.
 
     The state contains the serialised sketch with its length and CRC-32. Corrupt bytes must not reach the C++ code: its
@@ -41,11 +41,6 @@ class DataSketch(Estimator):
     def __reduce__(self) -> tuple[Any, ...]:
         # The C++ object cannot be copied or sent to another process; its state can.
         return _restore, (type(self), self.k, self.state_dict())
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the serialised sketch."""
-        return len(self._sketch.serialize())
 
     def _absorb(self, values: Floats) -> None:
         # DataSketches rejects read-only arrays, such as those from Arrow.
@@ -98,8 +93,6 @@ class KLLSketch(DataSketch):
     not continue bit for bit as the saved sketch would have. Where that matters, use a reservoir or GK.
 
     Z. Karnin, K. Lang and E. Liberty, "Optimal Quantile Approximation in Streams", FOCS 2016.
-
-    **Shape.** As in every estimator: `update` (B,), `quantile` and `cdf` any shape.
 
     Args:
         k: size and accuracy; 8 to 65535.
@@ -154,8 +147,6 @@ class TDigestSketch(DataSketch):
     does not change it: a loaded state continues bit for bit. A different split into batches gives a different digest.
 
     T. Dunning and O. Ertl, "Computing Extremely Accurate Quantiles Using t-Digests", 2019, arXiv:1902.04023.
-
-    **Shape.** As in every estimator: `update` (B,), `quantile` and `cdf` any shape.
 
     Args:
         k: compression: about 1.3·k centroids, 16 bytes each; 10 to 65535.

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daes.distribution.bank import EstimatorBank
-from daes.distribution.base import check_seed
+from daes.distribution.base import check_non_negative
 from daes.distribution.jump import JumpReservoir
 
 SUMMARY_LEVELS = (0.01, 0.25, 0.5, 0.75, 0.99)
@@ -95,8 +95,7 @@ class TableSummary(EstimatorBank):
 
 def seed_of_part(seed: int, part: int) -> int:
     """The seed of the reservoirs of one part of a table, different for every part."""
-    check_seed(seed)
-    check_seed(part)
+    check_non_negative(seed=seed, part=part)
     return int(np.random.SeedSequence((seed, part)).generate_state(1, np.uint64)[0])
 
 

@@ -31,8 +31,9 @@ class AcceptanceTable:
         self._taken = start
         schedule.take(start)
         self._table = Acceptances(np.empty(0, np.int64), np.empty(0, np.int64))
-        self._on_device: tuple[Tensor, Tensor, Tensor] | None = None
-        self._shipped_to = 0
+        self.on_device: list[Tensor] = []
+        """The tensors that `to_device` last returned."""
+        self._sent_to = 0
 
     def between(self, first: int, last: int) -> Acceptances:
         """The acceptances at positions first + 1 … last."""
@@ -67,35 +68,29 @@ class AcceptanceTable:
         Args:
             end: a position that no feature has passed yet.
         """
-        table, slots, overwritten = self.shipped(end, positions.device)
+        table, slots, overwritten = self.to_device(end, positions.device)
         entry = torch.searchsorted(table, positions)
         accepted = valid & (table[entry] == positions) & (overwritten[entry] > ends)
         return torch.where(accepted, slots[entry], scratch)
 
-    def shipped(self, end: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    def to_device(self, end: int, device: torch.device) -> list[Tensor]:
         """On a device: positions, slots, and the position at which each slot is overwritten next, up to `end`.
 
         The tensors have capacity for a hundred million rows of a stream and keep their addresses until then.
         """
-        if self._on_device is None or end > self._shipped_to:
+        if not self.on_device or end > self._sent_to:
             self._take(2 * end)
-            self._shipped_to = self._taken
+            self._sent_to = self._taken
             positions, slots = self._table
             arrays = positions, slots, _overwritten_at(positions, slots)
-            if self._on_device is None or positions.size >= len(self._on_device[0]):
+            if not self.on_device or positions.size >= len(self.on_device[0]):
                 capacity = max(2 * positions.size, _CAPACITY * self._schedule.size)
-                first, second, third = (torch.full((capacity,), padding, device=device) for padding in _PADDING)
-                self._on_device = first, second, third
-            for tensor, array, padding in zip(self._on_device, arrays, _PADDING, strict=True):
+                self.on_device = [torch.full((capacity,), padding, device=device) for padding in _PADDING]
+            for tensor, array, padding in zip(self.on_device, arrays, _PADDING, strict=True):
                 tensor[array.size :] = padding  # there may have been more entries before some were dropped
                 # The driver stages copies from pageable memory before it returns: the arrays need not outlive this.
                 tensor[: array.size].copy_(torch.from_numpy(array), non_blocking=True)
-        return self._on_device
-
-    @property
-    def on_device(self) -> list[Tensor]:
-        """The tensors that `shipped` last returned."""
-        return [] if self._on_device is None else list(self._on_device)
+        return self.on_device
 
     def _take(self, end: int) -> None:
         if end <= self._taken:

@@ -6,8 +6,8 @@ from torch import Tensor
 from torch.nn.functional import leaky_relu
 
 from daes.distribution.base import check_positive
-from daes.embedding.aggregation import aggregate
 from daes.embedding.base import Context
+from daes.embedding.interpolation import aggregate
 from daes.embedding.registry import register_method
 from daes.embedding.scaled import ScaledEmbedding, ScaledOptions
 from daes.registry import Reference
@@ -51,7 +51,6 @@ class AutoDis(ScaledEmbedding):
         temperature: τ; the smaller, the harder the bins.
         slope: slope of the LeakyReLU below 0.
         input: "value", "log" or "rank"; scaled to [0, 1] by the range seen.
-        num_knots: resolution of the rank.
     """
 
     ranked = "rank"
@@ -85,9 +84,3 @@ class AutoDis(ScaledEmbedding):
         direction = (self.second_weight.to(places.dtype) * first.unsqueeze(-2)).sum(-1) + self.alpha * first
         scores = places.T.unsqueeze(1) * (direction / self.temperature).unsqueeze(-1)
         return aggregate(scores, self.table)
-
-    def extra_repr(self) -> str:
-        return (
-            f"{super().extra_repr()}, num_meta={self.num_meta}, alpha={self.alpha}, "
-            f"temperature={self.temperature}, slope={self.slope}"
-        )

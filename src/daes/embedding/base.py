@@ -11,7 +11,7 @@ from torch.nn.functional import embedding
 from daes.distribution.base import check_positive
 from daes.embedding.estimator_knots import EstimatorFactory, make_distributions
 from daes.embedding.knots import INPUTS, Bounds, FeatureInput, FeatureKnots
-from daes.embedding.precision import KeepsPrecision
+from daes.embedding.precision import KeepsSinglePrecision
 from daes.embedding.processes import num_processes, refuse_several_processes
 from daes.embedding.search import finite
 from daes.registry import Configurable
@@ -52,7 +52,7 @@ class SharedOptions(TypedDict, total=False):
     estimator_options: Mapping[str, Any] | None
 
 
-class NumericalEmbedding(Configurable, KeepsPrecision, ABC):
+class NumericalEmbedding(Configurable, KeepsSinglePrecision, ABC):
     """Number → vector: the base class of every method.
 
     The base class implements what methods share: shape and dtype checks, missing values (NaN) as a learned vector per
@@ -294,4 +294,6 @@ class NumericalEmbedding(Configurable, KeepsPrecision, ABC):
         return values.to(torch.promote_types(self.missing.dtype, torch.float32))
 
     def extra_repr(self) -> str:
-        return f"num_features={self.num_features}, dim={self.dim}"
+        """The arguments that were given."""
+        shown = {"num_features": self.num_features, "dim": self.dim, **self.arguments}
+        return ", ".join(f"{name}={value!r}" for name, value in shown.items())

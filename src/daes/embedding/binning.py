@@ -44,9 +44,6 @@ class RowEmbedding(NumericalEmbedding):
     def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:
         return embedding(self.index(values) + self.offsets, self.rows().flatten(0, 1))
 
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, num_bins={self.num_bins}"
-
 
 class EdgeEmbedding(RowEmbedding):
     """Base of the methods whose bins are found offline: row i is for values in (edge i, edge i+1].

@@ -36,12 +36,11 @@ class CategoricalEmbedding(nn.Module):
     **Shape.** ids (B, p) int64 as in `Batch.categorical`, 0 = missing → (B, p, d).
 
     Args:
-        sizes: number of rows for ids of each field: a sequence, a mapping of field names, or the number of fields, each
-            of size `capacity`. Names are used in error messages.
+        sizes: number of rows for ids of each field: a mapping of field names, which are used in error messages, or a
+            sequence.
         dim: dimension d of an embedding.
         mode: "hash" or "vocabulary".
         min_count: number of occurrences after which an id gets a row (vocabulary).
-        capacity: size of each field if `sizes` is their number.
         counters: counters for candidate ids, see `StreamVocabulary`; 3 · counters bytes per field (vocabulary).
         strict: whether an unseen id in `eval()` is a ValueError instead of the unseen row (vocabulary). An exported
             model cannot raise.
@@ -66,12 +65,11 @@ class CategoricalEmbedding(nn.Module):
 
     def __init__(
         self,
-        sizes: int | Sequence[int] | Mapping[str, int],
+        sizes: Sequence[int] | Mapping[str, int],
         dim: int,
         *,
         mode: Mode = "hash",
         min_count: int = 5,
-        capacity: int = 10_000,
         counters: int = 2**18,
         strict: bool = False,
         sparse: bool = False,
@@ -80,13 +78,9 @@ class CategoricalEmbedding(nn.Module):
         weight: Tensor | None = None,
     ) -> None:
         super().__init__()
-        if isinstance(sizes, int):
-            if sizes < 0:
-                raise ValueError(f"sizes must not be negative if it is the number of fields, got {sizes}")
-            sizes = [capacity] * sizes
-        self.names = tuple(sizes) if isinstance(sizes, Mapping) else tuple(f"field {i}" for i in range(len(sizes)))
-        self.sizes = tuple(sizes.values()) if isinstance(sizes, Mapping) else tuple(sizes)
-        for name, size in zip(self.names, self.sizes, strict=True):
+        by_name = sizes if isinstance(sizes, Mapping) else {f"field {i}": size for i, size in enumerate(sizes)}
+        self.names, self.sizes = tuple(by_name), tuple(by_name.values())
+        for name, size in by_name.items():
             if not isinstance(size, int) or size <= 0:
                 raise ValueError(f"sizes must be positive integers; {name} has size {size!r}")
         if dim <= 0:

@@ -7,9 +7,10 @@ from torch import Tensor
 from torch.nn.functional import leaky_relu
 
 from daes.distribution.base import check_positive, rank_of
-from daes.embedding.aggregation import aggregate
 from daes.embedding.base import Context, NumericalEmbedding, SharedOptions
-from daes.embedding.normalise import LARGEST, Standardise, Statistics
+from daes.embedding.interpolation import aggregate
+from daes.embedding.normalise import LARGEST, Standardise
+from daes.embedding.precision import KeepsPrecision
 from daes.embedding.registry import register_method
 from daes.registry import Reference
 
@@ -89,11 +90,8 @@ class DAE(NumericalEmbedding):
         self.batch_quantiles.observe(values)
         self.standardise.observe(values)
 
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, num_meta={self.num_meta}"
 
-
-class BatchQuantiles(Statistics):
+class BatchQuantiles(KeepsPrecision):
     """Quantiles as the mean over batches of each batch's quantiles (inverted CDF), on the device.
 
     The levels are i/(M+1), i = 1…M. Biased under drift, and dependent on how the stream is split into batches: every
@@ -117,10 +115,10 @@ class BatchQuantiles(Statistics):
     levels: Tensor
 
     def __init__(self, num_features: int, num_quantiles: int, *, momentum: float | None = None) -> None:
-        check_positive(num_quantiles=num_quantiles)
+        check_positive(num_features=num_features, num_quantiles=num_quantiles)
         if momentum is not None and not 0 < momentum <= 1:
             raise ValueError(f"momentum must be None or in (0, 1], got {momentum}")
-        super().__init__(num_features)
+        super().__init__()
         self.momentum = momentum
         self.register_buffer("quantiles", torch.zeros(num_features, num_quantiles, dtype=torch.float64))
         self.register_buffer("batches", torch.zeros(num_features, dtype=torch.float64))
@@ -129,6 +127,7 @@ class BatchQuantiles(Statistics):
 
     @torch.no_grad()
     def observe(self, values: Tensor) -> None:
+        """Update the quantiles with values (B, q), NaN and ±inf included."""
         if not values.shape[0]:
             return
         seen = torch.isfinite(values)

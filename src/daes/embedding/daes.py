@@ -275,20 +275,15 @@ class DAES(NumericalEmbedding):
         if self._by_thermometer:
             return thermometer(values.to(torch.promote_types(values.dtype, self.knots.dtype)), self._place_knots())
         assert place is not None
-        weights = basis_weights(self._coordinate(place), self.num_meta, self.basis)
+        count = self.distributions.num_knots
+        coordinates = place if count == self.num_meta else place * (self.num_meta / count)
+        weights = basis_weights(coordinates, self.num_meta, self.basis)
         if self.basis == "hat":
             weights = weights * self.distributions.known().unsqueeze(1).to(weights.dtype)
         return weights
 
-    def _coordinate(self, place: Tensor) -> Tensor:
-        """The coordinate in [0, M] of a place among the K knots."""
-        count = self.distributions.num_knots
-        return place if count == self.num_meta else place * (self.num_meta / count)
-
     def _place(self, values: Tensor) -> Tensor:
-        if not self.value_space:
-            return super()._place(values)
-        return coordinate(values, self._place_knots())
+        return coordinate(values, self._place_knots()) if self.value_space else super()._place(values)
 
     def _place_knots(self) -> Tensor:
         if not self.value_space:
@@ -303,12 +298,6 @@ class DAES(NumericalEmbedding):
         rows = context.index if isinstance(context, Context) else context[:, 0]
         if rows.shape != (num_rows,):
             raise ValueError(f"context must have one entry for each of {num_rows} rows, got {tuple(rows.shape)}")
-
-    def extra_repr(self) -> str:
-        return (
-            f"{super().extra_repr()}, num_meta={self.num_meta}, modulation={self.modulation!r}, beta={self.beta}, "
-            f"basis={self.basis!r}, knots={self.distributions.num_knots}, linear={self.linear!r}, plain={self.plain}"
-        )
 
 
 def _trusted(context: Context) -> bool:

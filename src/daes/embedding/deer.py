@@ -55,7 +55,6 @@ class DEER(ScaledEmbedding):
     Args:
         num_meta: number M of rows.
         input: "value", "log" or "rank"; scaled to [0, 1] by the range seen.
-        num_knots: resolution of the rank.
     """
 
     ranked = "rank"
@@ -80,6 +79,3 @@ class DEER(ScaledEmbedding):
         starts = torch.cumsum(widths, -1) - widths
         steps = torch.clamp((places.unsqueeze(-1) - starts) / widths, 0.0, 1.0).to(self.table.dtype)
         return self.table[:, 0] + torch.einsum("bqm,qmd->bqd", steps, self.table.diff(dim=1))
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, num_meta={self.num_meta}"

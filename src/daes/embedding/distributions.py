@@ -69,9 +69,8 @@ class FeatureDistributions(StreamKnots):
     lag: Tensor
     restarts: Tensor
     log_threshold: Tensor
-    _acceptances: list[tuple[AcceptanceTable, NDArray[np.int64]]] | None
-    _device_levels: Tensor | None
-    _device_members: list[Tensor] | None
+    _acceptances: list[tuple[AcceptanceTable, NDArray[np.int64], Tensor]] | None
+    _levels: Tensor
     _sorted: "_SortedSamples | None"
     _part: tuple[int, int]
     _rows: int | None
@@ -106,6 +105,7 @@ class FeatureDistributions(StreamKnots):
         # Where each feature's schedule was last restarted: generation, stream position, filled slots; and log W there.
         self.register_buffer("restarts", torch.zeros(num_features, 3, dtype=torch.int64))
         self.register_buffer("log_threshold", torch.zeros(num_features, dtype=torch.float64))
+        self.register_buffer("_levels", torch.tensor(self.levels), persistent=False)
         self._part = 0, 1
         self._forget_host()
         self.register_state_dict_pre_hook(_write_lag)  # type: ignore[no-untyped-call]
@@ -193,7 +193,7 @@ class FeatureDistributions(StreamKnots):
             self._sorted = _SortedSamples(self)
         reservoirs = self._sorted.reservoirs
         least, most = reservoirs.counts
-        for table, features in self._tables():
+        for table, features, _ in self._tables():
             own = features if parts == 1 else features[features % parts == part]
             due = reservoirs.observe(values, own, *table.reaching(least, most + values.shape[0]))
             if self._bounds is not None:
@@ -207,31 +207,22 @@ class FeatureDistributions(StreamKnots):
         self._sorted = None
         batch: NDArray[Any] = values.detach().to(self.slots.dtype).numpy()
         slots, count, pending = self.slots.numpy(), self.count.numpy(), self.pending.numpy()
-        low, high = _column_range(batch)
-        complete = np.isfinite(low) & np.isfinite(high)
-        seen = np.full(self.num_features, len(batch))
-        finite = None
-        if not complete.all():
-            finite = np.isfinite(batch)
-            seen = np.count_nonzero(finite, axis=0)
-            low = np.where(finite, batch, np.inf).min(axis=0)
-            high = np.where(finite, batch, -np.inf).max(axis=0)
-        for table, features in self._tables():
-            whole = features[complete[features]]
-            # Complete columns at one position are written together, the others one by one.
-            groups = [whole[count[whole] == start] for start in np.unique(count[whole])]
-            for group in [*groups, *features[~complete[features], None]]:
-                start = int(count[group[0]])
-                accepted = table.between(start, start + int(seen[group[0]]))
+        finite = np.isfinite(batch)
+        complete = finite.all()
+        seen = np.full(self.num_features, len(batch)) if complete else np.count_nonzero(finite, axis=0)
+        for table, features, _ in self._tables():
+            for feature in features:
+                start = int(count[feature])
+                accepted = table.between(start, start + int(seen[feature]))
                 if accepted.slots.size:
                     rows = accepted.positions - (start + 1)
-                    if not complete[group[0]]:
-                        assert finite is not None
-                        rows = np.flatnonzero(finite[:, group[0]])[rows]
+                    rows = rows if complete else np.flatnonzero(finite[:, feature])[rows]
                     # Where a slot occurs twice, NumPy keeps the last value written: the latest acceptance.
-                    slots[group[:, None], accepted.slots] = batch[rows, group[:, None]]
-                    pending[group] += accepted.slots.size
+                    slots[feature, accepted.slots] = batch[rows, feature]
+                    pending[feature] += accepted.slots.size
             table.forget(int((count + seen)[features].min()))
+        low = (batch if complete else np.where(finite, batch, np.inf)).min(axis=0)
+        high = (batch if complete else np.where(finite, batch, -np.inf)).max(axis=0)
         count += seen
         self.skipped.numpy()[:] += len(batch) - seen
         for known, extreme, batch_extreme in ((self.minimum, np.fmin, low), (self.maximum, np.fmax, high)):
@@ -257,8 +248,8 @@ class FeatureDistributions(StreamKnots):
         self._rows = before + rows
         self._expected += rows * min(1.0, self.reservoir_size / (before + 1))
         self._batches += 1
-        for table, _ in self._tables():
-            table.shipped(self._rows, self.slots.device)
+        for table, _, _ in self._tables():
+            table.to_device(self._rows, self.slots.device)
         allowed = self.tolerance * min(self._rows, self.reservoir_size)
         due = self._expected >= self._rows or self._expected > allowed or self._batches >= _MOST_BATCHES
         if due:
@@ -284,7 +275,7 @@ class FeatureDistributions(StreamKnots):
         self.count += finite.sum(1)
         self.skipped += (~finite).sum(1)
         slot = torch.full_like(positions, self.reservoir_size)
-        for table, features in self._tables():
+        for table, features, _ in self._tables():
             where = slice(None) if len(features) == self.num_features else torch.from_numpy(features)
             slot[where] = table.slots_of(
                 positions[where], finite[where], self.count[where].unsqueeze(1), rows, self.reservoir_size
@@ -303,16 +294,17 @@ class FeatureDistributions(StreamKnots):
         """As `_observe_by_torch`."""
         from daes.embedding.kernels import observation
 
-        for (table, _), mask in zip(self._tables(), self._masks(), strict=True):
+        for table, _, mask in self._tables():
+            positions, targets, following = table.to_device(rows, self.slots.device)
             observation.accept(
-                values, mask, *table.shipped(rows, self.slots.device),
+                values, mask, positions, targets, following,
                 self.slots, self.count, self.skipped, self.minimum, self.maximum, self.knots, ends=self._bounds is None,
             )  # fmt: skip
         if self._bounds is not None:
             self._set_ends(self.minimum, self.maximum, self.count)
         if refresh:
             members = self.slots[:, : min(rows, self.reservoir_size)]  # slots are filled from the first on
-            observation.refresh(members, self.count, self._levels_on_device(), self.knots, self.centre, self.scale)
+            observation.refresh(members, self.count, self._levels, self.knots, self.centre, self.scale)
 
     def _refresh(self, features: Tensor | slice, most: int) -> None:
         """Refresh inner knots, centre and scale of these features from their samples, of at most `most` members."""
@@ -325,37 +317,28 @@ class FeatureDistributions(StreamKnots):
             ordered.numpy().sort()  # several times as fast as torch's sort
         else:
             ordered = ordered.sort(1).values
-        place = (rank_of(self._levels_on_device(), filled).long() - 1).clamp(min=0)
+        place = (rank_of(self._levels, filled).long() - 1).clamp(min=0)
         self._set_quantiles(features, torch.where(filled > 0, ordered.gather(1, place), torch.nan))
-
-    def _levels_on_device(self) -> Tensor:
-        if self._device_levels is None or self._device_levels.device != self.slots.device:
-            self._device_levels = torch.tensor(self.levels, device=self.slots.device)
-        return self._device_levels
-
-    def _masks(self) -> list[Tensor]:
-        """Which features follow each of the tables, as masks (q,) on the device."""
-        if self._device_members is None:
-            self._device_members = [
-                torch.from_numpy(np.isin(np.arange(self.num_features), features).astype(np.int8)).to(self.slots.device)
-                for _, features in self._tables()
-            ]
-        return self._device_members
 
     def recorded(self) -> list[Tensor]:
         """Tensors beside the buffers that a recording of `observe_ahead` reads."""
-        return [tensor for table, _ in self._acceptances or () for tensor in table.on_device]
+        return [tensor for table, _, _ in self._acceptances or () for tensor in table.on_device]
 
-    def _tables(self) -> list[tuple[AcceptanceTable, NDArray[np.int64]]]:
-        """The acceptances ahead, with the features that follow them: those that were restarted at one position."""
+    def _tables(self) -> list[tuple[AcceptanceTable, NDArray[np.int64], Tensor]]:
+        """The acceptances ahead, with the features that follow them: those that were restarted at one position.
+
+        Features are given by their numbers and by a mask (q,) on the device.
+        """
         if self._acceptances is None:
             origins = [self._origin(feature) for feature in range(self.num_features)]
             counts = self.count.cpu().numpy()
             tables = []
             for origin in dict.fromkeys(origins):
-                features = np.array([feature for feature, other in enumerate(origins) if other == origin])
+                mask = np.array([other == origin for other in origins])
                 schedule = make_schedule(self.skip, self.reservoir_size, self.seed, origin)
-                tables.append((AcceptanceTable(schedule, int(counts[features].min())), features))
+                table = AcceptanceTable(schedule, int(counts[mask].min()))
+                on_device = torch.from_numpy(mask.astype(np.int8)).to(self.slots.device)
+                tables.append((table, np.flatnonzero(mask), on_device))
             self._acceptances = tables
         return self._acceptances
 
@@ -370,15 +353,9 @@ class FeatureDistributions(StreamKnots):
 
     def _reservoir(self, feature: int, members: NDArray[np.float64]) -> JumpReservoir:
         made = JumpReservoir(self.reservoir_size, self.skip, self.seed, tolerance=self.tolerance)
-        made.restore(
-            members,
-            make_schedule(self.skip, self.reservoir_size, self.seed, self._origin(feature)),
-            count=int(self.count[feature]),
-            skipped=int(self.skipped[feature]),
-            minimum=float(self.minimum[feature]),
-            maximum=float(self.maximum[feature]),
-        )
-        return made
+        made.skipped = int(self.skipped[feature])
+        made.minimum, made.maximum = float(self.minimum[feature]), float(self.maximum[feature])
+        return made.restore(members, self._origin(feature), int(self.count[feature]))
 
     def _merge_feature(self, feature: int, other: Self) -> None:
         # Which members stay does not depend on their values: merge reservoirs of slot numbers, then move the slots.
@@ -399,8 +376,6 @@ class FeatureDistributions(StreamKnots):
     def _forget_host(self) -> None:
         """Drop what the host knows beside the buffers; it is computed again when needed."""
         self._acceptances = None
-        self._device_levels = None
-        self._device_members = None
         self._sorted = None
         self._rows = None
         self._expected, self._batches = 0.0, 0.0
@@ -458,19 +433,3 @@ def _write_lag(module: FeatureDistributions, *_: Any) -> None:
     """Copy the host's counters to their buffer before it is saved or moved."""
     if module._rows is not None:
         module.lag.copy_(torch.tensor([module._expected, module._batches]))
-
-
-def _column_range(batch: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The smallest and largest value of each column, NaN if it contains NaN.
-
-    A reduction over few columns has a short inner loop; laying many rows side by side makes it long.
-    """
-    rows, columns = batch.shape
-    wide = max(1, 1024 // columns)
-    fold = rows // wide
-    if fold < 2 or not batch.flags.c_contiguous:
-        return np.minimum.reduce(batch, axis=0), np.maximum.reduce(batch, axis=0)
-    body, rest = batch[: fold * wide].reshape(fold, wide * columns), batch[fold * wide :]
-    low = np.minimum.reduce(body, axis=0).reshape(wide, columns)
-    high = np.maximum.reduce(body, axis=0).reshape(wide, columns)
-    return np.concatenate([low, rest]).min(axis=0), np.concatenate([high, rest]).max(axis=0)

@@ -48,7 +48,6 @@ class DLRM(ScaledEmbedding):
     Args:
         hidden: widths of the hidden layers; by default those of DLRM's Criteo runs.
         input: "value", "log", which is the authors' choice, or "score".
-        num_knots: resolution of the rank.
     """
 
     def __init__(

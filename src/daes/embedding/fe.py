@@ -38,7 +38,6 @@ class FE(ScaledEmbedding):
 
     Args:
         input: "value", "log" or "score", which is the authors' choice (quantile normalisation).
-        num_knots: resolution of the rank.
     """
 
     def __init__(self, num_features: int, dim: int = 16, **scaling: Unpack[ScaledOptions]) -> None:

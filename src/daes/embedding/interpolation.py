@@ -1,4 +1,4 @@
-"""The position of a value among knots, and the weights computed from it: the encoder of DAES and PLE.
+"""The position of a value among knots, the weights computed from it, and weighted sums of rows of a table.
 
 Knots q_0 ≤ q_1 ≤ … ≤ q_K cut a feature's range. The thermometer vector of x has the components
 
@@ -116,6 +116,21 @@ def weighted_sum(weights: Tensor, table: Tensor) -> Tensor:
     if kernels.usable(weights, table) and kernels.fit(table):
         return kernels.mix(weights, table)
     return torch.einsum("bqm,qmd->bqd", weights.to(table.dtype), table)
+
+
+def aggregate(scores: Tensor, table: Tensor) -> Tensor:
+    """Σ_i softmax_i(scores) E_i per feature.
+
+    The batch is the last dimension of `scores`: on a CPU a softmax over the middle dimension is then more than ten
+    times as fast as over a last dimension of size ten.
+
+    **Shape.** scores (q, M, B), table (q, M, d) → (B, q, d), in the dtype of the table.
+
+    >>> aggregate(torch.zeros(1, 2, 3), torch.tensor([[[1.0], [3.0]]])).flatten()
+    tensor([2., 2., 2.])
+    """
+    weights = torch.softmax(scores, 1).to(table.dtype)
+    return torch.einsum("qmb,qmd->bqd", weights, table)
 
 
 def blend_rows(table: Tensor, basis: Basis) -> Tensor:

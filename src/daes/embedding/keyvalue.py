@@ -7,8 +7,8 @@ from torch import Tensor
 
 from daes.choices import check_choice
 from daes.distribution.base import check_positive
-from daes.embedding.aggregation import aggregate
 from daes.embedding.base import Context, NumericalEmbedding, SharedOptions
+from daes.embedding.interpolation import aggregate
 from daes.embedding.normalise import MinMax
 from daes.embedding.registry import register_method
 from daes.registry import Reference
@@ -91,6 +91,3 @@ class KeyValue(NumericalEmbedding):
     def _observe(self, values: Tensor) -> None:
         if self.input == "minmax":
             self.min_max.observe(values)
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, num_meta={self.num_meta}, input={self.input!r}"

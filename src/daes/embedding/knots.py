@@ -10,7 +10,7 @@ from torch import Tensor
 from daes.distribution.base import check_positive
 from daes.embedding.interpolation import coordinate
 from daes.embedding.normal import normal_score
-from daes.embedding.precision import KeepsPrecision
+from daes.embedding.precision import KeepsSinglePrecision
 
 FeatureInput = Literal["value", "score", "rank"]
 """A number of unit scale, computed from a value and its feature's distribution."""
@@ -26,7 +26,7 @@ LIKELY_LEVELS = (np.arange(200) + 0.5) / 200
 """Levels of 200 equally likely quantiles, whose mean and deviation are centre and scale: outliers do not move them."""
 
 
-class FeatureKnots(KeepsPrecision):
+class FeatureKnots(KeepsSinglePrecision):
     """Knots q_0 ≤ q_1 ≤ … ≤ q_K of each of q features, which describe their distributions.
 
     The knots are the smallest value, the i/K quantiles for 0 < i < K, and the largest value. They are fixed here;

@@ -5,6 +5,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
+from daes.distribution.base import check_non_negative
 from daes.embedding.base import SharedOptions
 from daes.embedding.efd import EFD
 from daes.embedding.registry import register_method
@@ -45,7 +46,6 @@ class MultiHot(EFD):
     [11.0, 111.0, 1100.0]
 
     Args:
-        num_bins: number M of bins.
         neighbours: number h of neighbouring bins on each side.
     """
 
@@ -58,8 +58,7 @@ class MultiHot(EFD):
         neighbours: int = 1,
         **shared: Unpack[SharedOptions],
     ) -> None:
-        if isinstance(neighbours, bool) or not isinstance(neighbours, int) or neighbours < 0:
-            raise ValueError(f"neighbours must be a non-negative integer, got {neighbours!r}")
+        check_non_negative(neighbours=neighbours)
         super().__init__(num_features, dim, num_bins=num_bins, **shared)
         self.neighbours = neighbours
 
@@ -67,6 +66,3 @@ class MultiHot(EFD):
         padded = torch.nn.functional.pad(self.table, (0, 0, self.neighbours, self.neighbours))
         shifted = [padded[:, shift : shift + self.num_bins] for shift in range(2 * self.neighbours + 1)]
         return torch.stack(shifted).sum(0)
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, neighbours={self.neighbours}"

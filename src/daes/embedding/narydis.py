@@ -107,9 +107,6 @@ class NaryDis(EdgeEmbedding):
     def find_edges(self, column: Floats, labels: Floats | None) -> Floats:
         return equal_frequency_edges(column, self.num_bins)
 
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, bases={self.bases}, pool={self.pool!r}"
-
 
 def _num_digits(number: int, base: int) -> int:
     digits = 1

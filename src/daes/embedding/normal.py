@@ -27,13 +27,10 @@ def normal_score(rank: Tensor, margin: float = 0.0) -> Tensor:
     >>> normal_score(torch.tensor([0.5, 0.975]))
     tensor([0.0000, 1.9600])
     """
-    if torch.compiler.is_exporting():
-        return _rational_score(rank, margin)  # ONNX has no inverse normal CDF
-    score: Tensor = torch.special.ndtri(rank)
-    return score
-
-
-def _rational_score(rank: Tensor, margin: float) -> Tensor:
+    if not torch.compiler.is_exporting():
+        score: Tensor = torch.special.ndtri(rank)
+        return score
+    # ONNX has no inverse normal CDF.
     _, top, bottom = next((ratio for ratio in _RATIOS if margin >= ratio[0]), _RATIOS[-1])
     logit = torch.log(rank / (1.0 - rank))
     square = logit * logit

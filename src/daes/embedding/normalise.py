@@ -17,42 +17,29 @@ LARGEST = 1e100
 """Larger magnitudes, which only float64 has, are clamped to this one, so that their squares do not overflow."""
 
 
-class Statistics(KeepsPrecision, ABC):
-    """Statistics of a stream, in buffers whose dtype does not change when the model is cast."""
-
-    def __init__(self, num_features: int) -> None:
-        super().__init__()
-        check_positive(num_features=num_features)
-        self.num_features = num_features
-
-    @abstractmethod
-    def observe(self, values: Tensor) -> None:
-        """Update the statistics with values (B, q), NaN and ±inf included."""
-
-    def _may_become(self, name: str, dtype: torch.dtype) -> bool:
-        return False
-
-    def extra_repr(self) -> str:
-        return f"num_features={self.num_features}"
-
-
-class Normaliser(Statistics):
+class Normaliser(KeepsPrecision, ABC):
     """Base of the normalisers: keeps the range seen."""
 
     minimum: Tensor
     maximum: Tensor
 
     def __init__(self, num_features: int) -> None:
-        super().__init__(num_features)
+        super().__init__()
+        check_positive(num_features=num_features)
+        self.num_features = num_features
         self.register_buffer("minimum", torch.full((num_features,), torch.inf, dtype=torch.float64))
         self.register_buffer("maximum", torch.full((num_features,), -torch.inf, dtype=torch.float64))
 
     @torch.no_grad()
     def observe(self, values: Tensor) -> None:
+        """Update the statistics with values (B, q), NaN and ±inf included."""
         if values.shape[0]:
             seen = torch.isfinite(values)
             self.minimum.copy_(torch.minimum(self.minimum, values.where(seen, torch.inf).amin(0)))
             self.maximum.copy_(torch.maximum(self.maximum, values.where(seen, -torch.inf).amax(0)))
+
+    def extra_repr(self) -> str:
+        return f"num_features={self.num_features}"
 
     @abstractmethod
     def forward(self, values: Tensor) -> Tensor:

@@ -44,7 +44,6 @@ class PLR(ScaledEmbedding):
         num_frequencies: number k of frequencies.
         sigma: standard deviation of the initial frequencies; the paper recommends tuning it.
         input: "value", "log" or "score", which is the authors' choice (quantile normalisation).
-        num_knots: resolution of the rank.
     """
 
     def __init__(
@@ -71,6 +70,3 @@ class PLR(ScaledEmbedding):
         phase = scores.unsqueeze(-1) * (2 * pi * self.frequency.to(scores.dtype))
         waves = torch.cat([torch.cos(phase), torch.sin(phase)], -1).to(self.weight.dtype)
         return torch.relu(torch.einsum("bqk,qkd->bqd", waves, self.weight) + self.bias)
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, num_frequencies={self.num_frequencies}, sigma={self.sigma}"

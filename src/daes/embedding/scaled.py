@@ -71,9 +71,6 @@ class ScaledEmbedding(NumericalEmbedding):
     def _transformed(self, values: Tensor) -> Tensor:
         return symmetric_log(values) if self.input == "log" else values
 
-    def extra_repr(self) -> str:
-        return super().extra_repr() + ("" if self.input == "value" else f", input={self.input!r}")
-
 
 def symmetric_log(values: Tensor) -> Tensor:
     """sign(x)·log(1 + |x|): a logarithm of counts that is also defined for negative values.

@@ -79,9 +79,6 @@ class TD(EdgeEmbedding):
         find = _sklearn_thresholds if self.learner == "sklearn" else _lightgbm_thresholds
         return find(inputs, labels, self.num_bins)
 
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, learner={self.learner!r}"
-
 
 def _sklearn_thresholds(inputs: Floats, labels: Floats | None, num_leaves: int) -> Floats:
     tree = require("sklearn.tree")

@@ -1,9 +1,11 @@
-"""What every engine does: work on parts and merge the results."""
+"""The interface of engines: work on parts and merge the results."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Protocol, TypeVar
+
+from daes.choices import check_choice
 
 P = TypeVar("P")
 T = TypeVar("T")
@@ -73,6 +75,7 @@ def start_engine(name: str) -> Engine:
     >>> type(start_engine("local")).__name__
     'LocalEngine'
     """
+    check_choice("engine", name, ("local", "ray", "spark"))
     if name == "ray":
         from daes.engines.ray import RayEngine
 
@@ -81,6 +84,4 @@ def start_engine(name: str) -> Engine:
         from daes.engines.spark import SparkEngine
 
         return SparkEngine()
-    if name != "local":
-        raise ValueError(f"engine must be one of local, ray, spark, got {name!r}")
     return LocalEngine()

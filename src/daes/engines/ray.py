@@ -42,7 +42,7 @@ def start_ray(**options: Any) -> Any:
 
 
 @contextmanager
-def ray_aside() -> Iterator[None]:
+def quiet_ray() -> Iterator[None]:
     """A context in which Ray's messages go to standard error and its deprecation warnings are ignored."""
     with warnings.catch_warnings(), redirect_stdout(sys.stderr):
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -55,7 +55,7 @@ class RayEngine:
     def __init__(self) -> None:
         self.ray = start_ray()
 
-    @ray_aside()
+    @quiet_ray()
     def map_merge(self, work: Callable[[P], T], parts: Sequence[P], merge: Callable[[T, T], T]) -> T:
         run, join = self.ray.remote(attempt), self.ray.remote(_merge_copies)
         work, merge = self.ray.put(work), self.ray.put(merge)
@@ -90,7 +90,7 @@ class RayTasks:
         run, shared = ray.remote(_run_task), ray.put(shared)
         waiting = deque(items)
         working: dict[Any, Any] = {}
-        with ray_aside():
+        with quiet_ray():
             while waiting or working:
                 if enough():
                     waiting.clear()

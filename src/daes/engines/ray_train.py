@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from daes.engines.base import EngineError
-from daes.engines.ray import LEAST_CPUS, ray_aside, start_ray
+from daes.engines.ray import LEAST_CPUS, quiet_ray, start_ray
 from daes.extras import require
 
 T = TypeVar("T")
@@ -18,7 +18,7 @@ MAX_FAILURES = 3
 """How often lost workers are replaced before the run fails."""
 
 
-class Board(Generic[T]):
+class WorkerLog(Generic[T]):
     """Starts and results of workers, as an actor of Ray that outlives them."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Board(Generic[T]):
         return [self.results[rank] for rank in sorted(self.results)], max(self.begun.values(), default=1) - 1
 
 
-@ray_aside()
+@quiet_ray()
 def run_workers(
     work: Callable[[int], T], workers: int, *, folder: str | Path, use_gpu: bool = False
 ) -> tuple[list[T], int]:
@@ -59,10 +59,10 @@ def run_workers(
     ray = start_ray(num_cpus=max(LEAST_CPUS, workers + 1))
     scratch = Path(tempfile.mkdtemp(prefix=".daes-ray-", dir=Path(folder).absolute()))
     train, torch_train = require("ray.train"), require("ray.train.torch")
-    board = ray.remote(Board).options(num_cpus=0).remote()
+    log = ray.remote(WorkerLog).options(num_cpus=0).remote()
     trainer = torch_train.TorchTrainer(
         _work,
-        train_loop_config={"work": work, "board": board},
+        train_loop_config={"work": work, "log": log},
         scaling_config=train.ScalingConfig(num_workers=workers, use_gpu=use_gpu),
         torch_config=torch_train.TorchConfig(backend="cpu:gloo,cuda:nccl" if use_gpu else "gloo"),
         run_config=train.RunConfig(
@@ -76,7 +76,7 @@ def run_workers(
         raise EngineError(f"Ray's workers have failed more than {MAX_FAILURES} times: {reason[-1]}") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    results, replaced = ray.get(board.read.remote())
+    results, replaced = ray.get(log.read.remote())
     return results, replaced
 
 
@@ -84,6 +84,6 @@ def _work(config: dict[str, Any]) -> None:
     """Called by Ray Train in each worker."""
     ray, train = require("ray"), require("ray.train")
     rank = train.get_context().get_world_rank()
-    attempt = ray.get(config["board"].begin.remote(rank))
+    attempt = ray.get(config["log"].begin.remote(rank))
     torch.set_num_threads(1)
-    ray.get(config["board"].finish.remote(rank, config["work"](attempt)))
+    ray.get(config["log"].finish.remote(rank, config["work"](attempt)))

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from daes.choices import check_choice
 from daes.embedding import DividedEmbedding
 from daes.embedding.categorical import CategoricalEmbedding
 from daes.extras import require
@@ -57,8 +58,7 @@ class ShardedEmbedding(CategoricalEmbedding):
         device: torch.device | str | None = None,
         **options: Any,
     ) -> None:
-        if optimizer not in OPTIMIZERS:
-            raise ValueError(f"optimizer must be one of {', '.join(OPTIMIZERS)}, got {optimizer!r}")
+        check_choice("optimizer", optimizer, OPTIMIZERS)
         if not learning_rate > 0:
             raise ValueError(f"learning_rate must be positive, got {learning_rate}")
         if not (dist.is_available() and dist.is_initialized()):

@@ -1,4 +1,4 @@
-"""What past clicks say of a value, an id, a combination: P(click | x) by counting, as parts of a model."""
+"""P(click | x) by counting past clicks, for values, ids and combinations of them, as parts of a model."""
 
 from daes.evidence.combinations import Combinations
 from daes.evidence.inputs import EvidenceInputs

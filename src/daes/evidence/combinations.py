@@ -1,4 +1,4 @@
-"""What a model gets wrong of two or three values together: errors per combination, and which fields to combine."""
+"""Errors of a model per combination of two or three values, and the choice of the fields to combine."""
 
 from collections.abc import Iterable, Sequence
 from itertools import combinations
@@ -18,15 +18,15 @@ Fields = tuple[int, ...]
 _PRIME = 1_000_003
 _NONE = -1
 _MOST_FIELDS = 40
-"""Of more fields only those that say most by themselves are combined: the number of pairs grows with their square."""
+"""Of more fields only the most informative ones are combined: the number of pairs grows with their square."""
 _MOST_ROWS = 8_192
-"""Rows by which fields are chosen, at the most."""
+"""Largest number of rows by which fields are chosen."""
 _MOST_CELLS = 0.5
-"""Fields are not combined where so many cells are used per row: most combinations would have been seen once."""
+"""Fields are not combined if more cells are used per row: most combinations would have been seen once."""
 
 
 class Combinations(KeepsPrecision):
-    """The log odds that the rest of a model leaves out, per combination of the values of two or three fields.
+    """The log odds that the rest of a model does not explain, per combination of the values of two or three fields.
 
     Each of K chosen pairs and triples of fields has cells for the combinations of their values; where there are more
     combinations than cells, they share cells by hashing. With y the label of a row that had the combination, and p the
@@ -35,9 +35,9 @@ class Combinations(KeepsPrecision):
         S = Σ (y − p),    V = Σ p·(1 − p),    z = S / (V + a·p̄·(1 − p̄))
 
     z is one step of Newton's method from the scores towards the labels, shrunk as if a rows of average spread
-    p̄·(1 − p̄) had been scored rightly; 0 for a combination never seen. Σ w·z is added to the logit. The weights w are
-    learned and start at 0.1, or at 3/K with more than 30 combinations. As p includes that sum, fields that say the
-    same share it.
+    p̄·(1 − p̄) had been scored correctly; 0 for a combination never seen. Σ w·z is added to the logit. The weights w
+    are learned and start at 0.1, or at 3/K with more than 30 combinations. As p includes that sum, redundant fields
+    share it.
 
     **Shape.** forward: values (B, fields), whole numbers from 0 on → z (B, K). Buffers: `fields` (K, 3), −1 for none;
     `errors` (K, cells, 2), S and V, or (K, cells, 1), z, once frozen. Parameter: `weight` (K,).
@@ -92,11 +92,11 @@ class Combinations(KeepsPrecision):
 
     @torch.no_grad()
     def update(self, values: Tensor, labels: Tensor, logits: Tensor) -> None:
-        """Take in scored rows once their labels are known: values (B, fields), labels (B,) and logits (B,)."""
+        """Add the errors of scored rows: values (B, fields), labels (B,) and logits (B,)."""
         self._add(self.errors, values, labels, logits, 1.0, self.fields[:, 0] != _NONE)
 
     def _add(self, to: Tensor, values: Tensor, labels: Tensor, logits: Tensor, times: float, which: Tensor) -> None:
-        """Add the errors of rows, so many times, to those of some of the combinations, (K,) true or false."""
+        """Add the errors of rows, `times` each, to those of some of the combinations, `which` (K,) of bool."""
         scores = torch.sigmoid(logits.double())
         errors = torch.stack([labels - scores, scores * (1 - scores)], 1) * times
         each = (torch.round(errors / GRAIN) * GRAIN).unsqueeze(1) * which.unsqueeze(1)
@@ -104,7 +104,7 @@ class Combinations(KeepsPrecision):
 
     @torch.no_grad()
     def choose(
-        self, values: Tensor, labels: Tensor, logits: Tensor, rows: float, told: Sequence[float] | None = None
+        self, values: Tensor, labels: Tensor, logits: Tensor, rows: float, strengths: Sequence[float] | None = None
     ) -> None:
         """Choose fields by a sample of scored rows: those whose combinations stray farthest from the scores,
 
@@ -117,7 +117,7 @@ class Combinations(KeepsPrecision):
 
         Args:
             rows: how many rows the sample stands for.
-            told: how much each field says by itself.
+            strengths: how informative each field is.
         """
         some = slice(None, None, -(-len(labels) // _MOST_ROWS))
         scores = torch.sigmoid(logits[some].double())
@@ -133,8 +133,8 @@ class Combinations(KeepsPrecision):
             return [*sorted(stay), *order][:count]
 
         fields = list(range(values.shape[1]))
-        if told is not None and len(fields) > _MOST_FIELDS:
-            fields = sorted(sorted(fields, key=lambda one: -told[one])[:_MOST_FIELDS])
+        if strengths is not None and len(fields) > _MOST_FIELDS:
+            fields = sorted(sorted(fields, key=lambda one: -strengths[one])[:_MOST_FIELDS])
         pairs = best(combinations(fields, 2), {one for one in kept if len(one) == 2}, self.num_pairs)
         wider = (tuple(sorted({*pair, one})) for pair in pairs for one in fields if one not in pair)
         triples = best(wider, {one for one in kept if len(one) == 3}, len(before) - self.num_pairs)
@@ -164,7 +164,7 @@ class Combinations(KeepsPrecision):
 
     @torch.no_grad()
     def read(self, values: Tensor, labels: Tensor, logits: Tensor, rows: float, which: Sequence[int]) -> None:
-        """Read the errors of these combinations off a sample of scored rows that stands for so many rows."""
+        """Set the errors of these combinations to those of a sample of scored rows that stands for `rows` rows."""
         if not which:
             return
         # All processes may write the result into errors that they share, but not what leads to it.
@@ -183,18 +183,15 @@ class Combinations(KeepsPrecision):
         self.errors[list(which)] = found[list(which)]
 
     def reset(self) -> None:
-        """Forget everything but the weights."""
+        """Drop everything except the weights."""
         self.fields.fill_(_NONE)
         self.errors.zero_()
 
     @torch.no_grad()
     def freeze(self, spread: Tensor | float) -> Self:
-        """Keep z alone, given p̄·(1 − p̄): nothing is noted from then on."""
+        """Keep only z, given p̄·(1 − p̄): no errors are added from then on."""
         self.errors = self.odds(spread).float().view(*self.errors.shape[:2], 1)
         return self
-
-    def _may_become(self, name: str, dtype: torch.dtype) -> bool:
-        return False
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *arguments: Any, **options: Any) -> None:
         errors = state_dict.get(f"{prefix}errors")
@@ -213,7 +210,7 @@ def rate(
     candidates: Sequence[Fields],
     cells: int,
 ) -> NDArray[np.float64]:
-    """How far the combinations of each candidate's fields stray: Σ_cells (S² − V) / (V + 1), or −∞ for too many cells.
+    """Rating of each candidate's fields: Σ_cells (S² − V) / (V + 1), or −∞ for too many cells.
 
     **Shape.** values (N, fields), error and variance (N,), candidates C pairs or triples of fields → (C,).
     """

@@ -1,4 +1,4 @@
-"""The evidence of a stream as inputs of a network: counts in buffers, log odds out."""
+"""Log odds from counts of past clicks, as inputs of a network."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,28 +24,28 @@ from daes.native.evidence import Counts, Found
 _Number = TypeVar("_Number", float, Tensor)
 
 _MOST_WEIGHT = 8.0
-"""What the weights of all columns together start at, at the most: many may say the same, and their odds add up."""
+"""Largest initial sum of the weights of all columns: the odds of correlated columns add up."""
 
 
 class EvidenceInputs(KeepsPrecision):
-    """What the clicks before say of each value of a batch.
+    """Log odds of a click for each value of a batch, from the counts of past clicks.
 
     With p̄ = (clicks + 2) / (rows + 10), the click rate so far, and `log_odds` z shrunk to a prior:
 
-    - **numbers**: z of the value's quantile bin against p̄; a missing value has a bin of its own. The bins are cut
-      anew, from a sample of labelled rows, whenever the stream has doubled, and their counts read off that sample.
-    - **categories**: z of the id against p̄, and how sure it is, log(1 + n)/4 − 1.
+    - **numbers**: z of the value's quantile bin against p̄; missing values have their own bin. The bins are cut again,
+      from a sample of labelled rows, whenever the stream has doubled, and their counts are those of that sample.
+    - **categories**: z of the id against p̄, and its confidence, log(1 + n)/4 − 1.
 
-    They are inputs of a network, and they add up to a logit of their own, `logit`: logit p̄ + Σ w·input, where the
-    learned w start at `weight` for z (with more than 40 columns at 8 / columns, if that is less) and at 0 for the rest.
-    A network that has learned nothing yet thus scores by what was counted.
+    They are inputs of a network, and their weighted sum is a logit, `logit`: logit p̄ + Σ w·input, where the learned w
+    start at `weight` for z (with more than 40 columns at 8 / columns, if that is less) and at 0 for the rest. So an
+    untrained network scores by the counts alone.
 
-    What the model itself has got wrong is noted too. For chosen pairs and triples of fields `combined` says what it
-    gets wrong of their values together (`Combinations`), which is a part of every score. With `recent`, a `correction`
-    says what it has lately got wrong of single values (`RecentErrors`): training adds it to the logits of a stream.
+    The errors of the model's own scores are counted too: per combination of the values of chosen pairs and triples of
+    fields, which `combined` returns as a part of every score (`Combinations`), and with `recent` per single value among
+    the last rows, from which `correction` is computed, which training adds to the logits (`RecentErrors`).
 
     A forward changes nothing. `update` counts labelled rows: call it once their labels are known and they have been
-    learned from, so that nothing is ever scored or learned with its own label.
+    learned from, so that no row is scored or learned with its own label.
 
     **Shape.** forward: numbers (B, q) with NaN = missing, rows (B, p) of the categorical table → (B, `dim`), numbers
     first, then z and confidence of categories. Buffers: `number_counts` (q, bins + 1, 2), `row_counts` (table rows, 2):
@@ -53,10 +53,10 @@ class EvidenceInputs(KeepsPrecision):
 
     Args:
         options: what to count.
-        num_numerical: the number q of numerical features.
-        offsets: where each categorical field's rows start in the table, (p,).
+        num_numerical: number q of numerical features.
+        offsets: first row of each categorical field in the table, (p,).
         table_rows: rows of the table.
-        seed: where the random numbers of the sample start.
+        seed: of the random numbers of the sample.
 
     >>> counted = EvidenceInputs(Evidence(bins=2, pair_bins=1), num_numerical=1, offsets=[0], table_rows=3)
     >>> numbers, rows = torch.tensor([[1.0], [2.0], [3.0], [4.0]]), torch.tensor([[0], [0], [1], [1]])
@@ -82,7 +82,7 @@ class EvidenceInputs(KeepsPrecision):
         self.num_numerical = num_numerical
         self.num_categorical = len(offsets)
         self.table_rows = table_rows
-        numbers = num_numerical if options.numbers else 0
+        numbers = self._numbers = num_numerical if options.numbers else 0  # how many numbers are counted
         categories = self.num_categorical if options.categories else 0
         self.dim = numbers + 2 * categories
         self.register_buffer("_offsets", torch.tensor(offsets, dtype=torch.int64), persistent=False)
@@ -105,26 +105,33 @@ class EvidenceInputs(KeepsPrecision):
         self.recent: RecentErrors | None = None
         self._counts: Counts | None = None
         self._tables: tuple[Tensor, ...] | None = None  # see `tabled`
-        self._part, self._meet = (0, 1), _go_on
+        self._part = 0, 1
+        self._meet: Callable[[], None] | None = None
         if self.dim and options.recent is not None:
             cells = 1 + numbers * (options.bins + 1) + len(self.row_counts)
             self.recent = RecentErrors(cells, 1 + columns, options.recent, options.strength)
 
     def forward(self, numbers: Tensor | None, rows: Tensor | None) -> Tensor:
         numbers, rows = _both(numbers, rows)
-        if self._trusts(numbers, rows) and (counts := self.counts()) is not None:
+        if (counts := self._counts_for(numbers, rows)) is not None:
             return counts.inputs(numbers, rows)
+        numbers, rows = self._counted(numbers, rows)
         if kernels.usable(numbers, rows):
             counted = self.total, self.edges, self.number_counts, self.row_counts
-            return kernels.evidence(*self._counted(numbers, rows), counted, self.options.strength)
-        bins = self._bins(numbers)
+            return kernels.evidence(numbers, rows, counted, self.options.strength)
+        places = self._bin_places(numbers)
         if self._tables is not None and torch.compiler.is_exporting():
-            return self._looked_up(self._tables, bins, rows)
-        parts, views = self._parts(bins, rows)
-        return torch.cat([parts] if views is None else [parts, confidence(views)], 1).to(torch.float32)
+            found = [embedding(at, table) for at, table in zip((places, rows, rows), self._tables, strict=False)]
+            return torch.cat(found, 1).squeeze(-1)
+        prior, strength = self._prior(), self.options.strength
+        # Few bins, many values: the odds are computed per bin and looked up.
+        views, clicks = self.number_counts.unbind(-1)
+        odds = log_odds(views, clicks, prior, strength).flatten()[places]
+        views, clicks = self.row_counts[rows].unbind(-1)
+        return torch.cat([odds, log_odds(views, clicks, prior, strength), confidence(views)], 1).to(torch.float32)
 
     def combined(self, numbers: Tensor | None, rows: Tensor | None) -> Tensor | None:
-        """What to add to the logits of a batch for what the model gets wrong of values together, (B,); None without."""
+        """Correction of the logits for the errors of `combinations`, (B,); None without these."""
         found, (numbers, rows) = self.combinations, _both(numbers, rows)
         if found is None:
             return None
@@ -132,7 +139,7 @@ class EvidenceInputs(KeepsPrecision):
             known, each = (found.fields, found.errors, found.weight.float()), self._fine_bins
             numbers, rows = self._counted(numbers, rows)
             return kernels.combine(numbers, rows, (self.edges, self.total), known, each, found.strength)
-        if self._trusts(numbers, rows) and (counts := self.counts()) is not None:
+        if (counts := self._counts_for(numbers, rows)) is not None:
             odds = counts.combine(numbers, rows)
         elif self._tables is not None and torch.compiler.is_exporting():
             odds = embedding(found.places(self._values(numbers, rows)), self._tables[-1]).squeeze(-1)
@@ -141,17 +148,17 @@ class EvidenceInputs(KeepsPrecision):
         return (odds * found.weight.float()).sum(1)  # a product of matrices might be of half precision
 
     def cells(self, numbers: Tensor, rows: Tensor) -> Tensor:
-        """The cells of `recent` that rows have, (B, 1 + q + p): that of all rows, then those of bins and of ids."""
+        """The cells of `recent` for a batch, (B, 1 + q + p): that of all rows, then those of bins and of ids."""
         numbers, rows = self._counted(numbers, rows)
-        bins, each = self._bins(numbers), self.options.bins + 1
-        first = torch.arange(bins.shape[1], device=bins.device) * each + 1
-        return torch.cat([bins.new_zeros(len(bins), 1), bins + first, rows + (1 + bins.shape[1] * each)], 1)
+        places = self._bin_places(numbers)
+        after = 1 + self._numbers * (self.options.bins + 1)
+        return torch.cat([places.new_zeros(len(places), 1), places + 1, rows + after], 1)
 
     def recent_errors(self, numbers: Tensor | None, rows: Tensor | None) -> Tensor:
-        """What `recent` says of a batch, (B, 2·(1 + q + p))."""
+        """The recent errors z of a batch, (B, 2·(1 + q + p))."""
         recent, (numbers, rows) = self.recent, _both(numbers, rows)
         assert recent is not None
-        if self._trusts(numbers, rows) and (counts := self.counts()) is not None:
+        if (counts := self._counts_for(numbers, rows)) is not None:
             return counts.recall(numbers, rows)
         if kernels.usable(numbers, rows, self.edges):
             counted = self.total, self.edges, recent.errors, recent.clock
@@ -161,7 +168,7 @@ class EvidenceInputs(KeepsPrecision):
         return found
 
     def correction(self, numbers: Tensor | None, rows: Tensor | None) -> Tensor | None:
-        """What to add to the logits of a batch for what the model has lately got wrong, (B,); None without `recent`."""
+        """Correction of the logits for recent errors, (B,); None without `recent`."""
         if self.recent is None:
             return None
         return self.recent_errors(numbers, rows) @ self.recent.weight.float()
@@ -176,19 +183,24 @@ class EvidenceInputs(KeepsPrecision):
     ) -> None:
         """Count labelled rows: numbers (B, q), rows (B, p), labels (B,) of 0 and 1.
 
-        Given the logits (B,) that a model scored them with, it notes the errors of these too. `found` is where they
+        With the logits (B,) that the model scored them with, their errors are counted too. `found` is where the rows
         were looked up since the last update, if they were.
         """
         new, sample = labels.shape[0], self.sample
         if found is None:
-            _check_shape(numbers=(numbers, (new, self.num_numerical)), rows=(rows, (new, self.num_categorical)))
+            for name, given, columns in (
+                ("numbers", numbers, self.num_numerical),
+                ("rows", rows, self.num_categorical),
+            ):
+                if given.shape != (new, columns):
+                    raise ValueError(f"{name} must have shape {(new, columns)}, got {tuple(given.shape)}")
         if self.frozen or not new:
             return
         if self.options.half_life is not None:
             self._fade(new)
         # What was found fits, and is in the counts of then.
         known = found is not None and native.serves(labels) and labels.dtype == torch.float32
-        counts = self._counts if known else self.counts() if self._trusts(numbers, rows, labels, logits) else None
+        counts = self._counts if known else self._counts_for(numbers, rows, labels, logits)
         before = 0 if sample is None else sample.count
         cut = sample is not None and _cut_after(before, before + new)
         if counts is not None:
@@ -200,19 +212,19 @@ class EvidenceInputs(KeepsPrecision):
         if sample is not None:
             sample.update(numbers, rows, labels, logits)
         if cut:
-            self._meet()  # all columns are counted
+            if self._meet is not None:
+                self._meet()  # all columns are counted
             self._cut_anew()
             self._combine_anew(before)
 
     def divide(self, part: int, parts: int, meet: Callable[[], None]) -> list[Tensor]:
-        """Let `update` count columns and combinations `part`, `part` + `parts`, … alone, if compiled loops serve.
+        """Let `update` count only columns and combinations `part`, `part` + `parts`, …, if compiled loops can.
 
-        With `part` = `parts` it counts none of them. Returns what it changes: whoever has these tensors in memory that
-        is shared with the other parts has all of it, once all have updated. Nothing is divided if the list is empty.
-        With (0, 1) everything is counted again.
+        With `part` = `parts` it counts none of them, with (0, 1) all again. Returns the tensors that it changes, which
+        the caller places in memory shared by all parts; an empty list if columns cannot be divided.
 
         Args:
-            meet: waits until all parts have come there.
+            meet: waits until all parts have called it.
         """
         if self.frozen or self.options.half_life is not None or self.counts() is None:
             return []
@@ -222,11 +234,9 @@ class EvidenceInputs(KeepsPrecision):
 
     @torch.no_grad()
     def _count_plainly(self, numbers: Tensor, rows: Tensor, labels: Tensor, logits: Tensor | None, cut: bool) -> None:
-        """Count rows, but not in bins that are cut anew; note the errors of logits, if given."""
-        if logits is not None and self.recent is not None:
-            self._note(self.recent, numbers, rows, labels, logits)
-        if logits is not None and self.combinations is not None:
-            self._note_combined(self.combinations, numbers, rows, labels, logits)
+        """Count rows, except in bins that will be cut again, and the errors of logits, if given."""
+        if logits is not None:
+            self._note_errors(numbers, rows, labels, logits)
         if not cut and kernels.usable(numbers, rows, self.edges, labels):
             counted = self.edges, self.total, self.number_counts, self.row_counts
             kernels.count(*self._counted(numbers, rows), labels, counted)
@@ -236,44 +246,45 @@ class EvidenceInputs(KeepsPrecision):
         if self.options.categories:
             each = seen.unsqueeze(1).expand(-1, self.num_categorical, -1).reshape(-1, 2)
             self.row_counts.index_add_(0, rows.flatten(), each)
-        if self.options.numbers and not cut:
-            self._count_numbers(self.number_counts, self._bins(numbers), seen)
+        if self._numbers and not cut:
+            self._count_numbers(self.number_counts, numbers, seen)
 
-    def _note(self, recent: RecentErrors, numbers: Tensor, rows: Tensor, labels: Tensor, logits: Tensor) -> None:
+    def _note_errors(self, numbers: Tensor, rows: Tensor, labels: Tensor, logits: Tensor) -> None:
+        recent, combined = self.recent, self.combinations
         if kernels.usable(numbers, rows, self.edges, labels, logits) and logits.shape == labels.shape:
-            errors = self.edges, recent.errors, recent.clock
-            kernels.note(*self._counted(numbers, rows), errors, labels, logits, recent.half_life)
-        else:
+            given = self._counted(numbers, rows)
+            if recent is not None:
+                errors = self.edges, recent.errors, recent.clock
+                kernels.note(*given, errors, labels, logits, recent.half_life)
+            if combined is not None:
+                errors = self.edges, combined.fields, combined.errors
+                kernels.note_combined(*given, errors, labels, logits, self._fine_bins)
+            return
+        if recent is not None:
             recent.update(self.cells(numbers, rows), labels, logits)
-
-    def _note_combined(
-        self, combined: Combinations, numbers: Tensor, rows: Tensor, labels: Tensor, logits: Tensor
-    ) -> None:
-        if kernels.usable(numbers, rows, self.edges, labels, logits) and logits.shape == labels.shape:
-            errors = self.edges, combined.fields, combined.errors
-            kernels.note_combined(*self._counted(numbers, rows), errors, labels, logits, self._fine_bins)
-        else:
+        if combined is not None:
             combined.update(self._values(numbers, rows), labels, logits)
 
-    def _trusts(
+    def _counts_for(
         self, numbers: Tensor, rows: Tensor, labels: Tensor | None = None, logits: Tensor | None = None
-    ) -> bool:
-        """Whether a batch is what compiled loops take for granted."""
+    ) -> Counts | None:
+        """`counts`, if a batch has the shapes, dtypes and rows that compiled loops require; else None."""
         if not native.serves(numbers, rows, labels, logits):
-            return False
+            return None
         count = rows.shape[0]
         for one in (labels, logits):
             if one is not None and (one.dtype != torch.float32 or one.shape != (count,)):
-                return False
-        return (
+                return None
+        fits = (
             (numbers.dtype, rows.dtype) == (torch.float32, torch.int64)
             and numbers.shape == (count, self.num_numerical)
             and rows.shape == (count, self.num_categorical)
             and native.within(rows, self.table_rows)
         )
+        return self.counts() if fits else None
 
     def counts(self) -> Counts | None:
-        """What compiled loops count in; None where they do not serve."""
+        """The counts for compiled loops; None if these cannot be used."""
         if not native.serves():
             return None
         own, recent = self._buffers, self.recent
@@ -288,7 +299,7 @@ class EvidenceInputs(KeepsPrecision):
 
     def _find_counts(self, used: list[Tensor | None], half_life: float) -> Counts | None:
         options, rows = self.options, self.table_rows
-        q, bins = self.num_numerical if options.numbers else 0, options.bins
+        q, bins = self._numbers, options.bins
         known: list[tuple[tuple[int, ...], torch.dtype]] = [
             ((q, bins - 1), torch.float32),
             ((2,), torch.float64),
@@ -309,11 +320,11 @@ class EvidenceInputs(KeepsPrecision):
 
     @property
     def can_count_ahead(self) -> bool:
-        """Whether a device can count rows by itself, with `count_ahead`, unless something is `due`."""
+        """Whether a device can count rows without the host, with `count_ahead`, unless something is `due`."""
         return not self.frozen and kernels.usable(self.edges)
 
     def due(self, rows: int) -> bool:
-        """Whether bins are cut anew after so many more rows, for which the host is needed."""
+        """Whether bins are cut again after this many more rows, which needs the host."""
         return self.sample is not None and _cut_after(self.sample.count, self.sample.count + rows)
 
     def advance(self, rows: int) -> None:
@@ -323,7 +334,7 @@ class EvidenceInputs(KeepsPrecision):
 
     @torch.no_grad()
     def count_ahead(self, numbers: Tensor, rows: Tensor, labels: Tensor, logits: Tensor | None = None) -> None:
-        """The device's part of `update` for rows that the host was told of by `advance`: it can be recorded."""
+        """The device's part of `update` for rows that `advance` was called for: it can be recorded."""
         if self.options.half_life is not None:
             self._fade(len(labels))
         if self.sample is not None:
@@ -331,7 +342,7 @@ class EvidenceInputs(KeepsPrecision):
         self._count_plainly(numbers, rows, labels, logits, cut=False)
 
     def reset(self) -> None:
-        """Forget all clicks: another pass over the same rows begins."""
+        """Set all counts to zero, before another pass over the same rows."""
         for counts in (self.total, self.number_counts, self.row_counts):
             counts.zero_()
         self.edges.fill_(NO_CUT)
@@ -344,7 +355,7 @@ class EvidenceInputs(KeepsPrecision):
     @contextmanager
     @torch.no_grad()
     def tabled(self) -> Iterator[None]:
-        """Within it exported programs look up the inputs of every bin and id instead of computing them from counts."""
+        """A context in which exported programs look up the inputs of bins and ids instead of computing them."""
         if self.dim:
             prior, strength = self._prior(), self.options.strength
             odds = [
@@ -360,14 +371,8 @@ class EvidenceInputs(KeepsPrecision):
         finally:
             self._tables = None
 
-    def _looked_up(self, tables: tuple[Tensor, ...], bins: Tensor, rows: Tensor) -> Tensor:
-        first = torch.arange(bins.shape[1], device=bins.device) * (self.options.bins + 1)
-        places = [bins + first, rows, rows] if self.options.categories else [bins + first]
-        found = [embedding(at, table) for at, table in zip(places, tables, strict=False)]
-        return torch.cat(found, 1).squeeze(-1)
-
     def freeze(self) -> Self:
-        """Keep what is known and drop the sample and what was recent: nothing is counted from then on."""
+        """Keep the counts and drop the sample and recent errors: nothing is counted from then on."""
         self.frozen = True
         if self.combinations is not None:
             self.combinations.freeze(self._spread())
@@ -377,9 +382,9 @@ class EvidenceInputs(KeepsPrecision):
 
     @torch.no_grad()
     def merge(self, other: Self) -> None:
-        """Take in the evidence of a disjoint stream: counts add up, bins and combinations are found anew.
+        """Add the evidence of a disjoint stream: counts add up, bins and combinations are chosen again.
 
-        Which rows were the last is not known then: recent errors are forgotten.
+        Recent errors are dropped, since the order of both streams' rows is unknown.
         """
         if (self.options, self.num_numerical) != (other.options, other.num_numerical):
             raise ValueError("both must count the same things to merge")
@@ -397,9 +402,9 @@ class EvidenceInputs(KeepsPrecision):
                 self._combine_anew()
 
     def strength_by_column(self) -> Tensor:
-        """How much past clicks say of each column alone: the root mean square, over the rows seen, of its log odds.
+        """How informative each column is: the root mean square, over the rows seen, of its log odds.
 
-        **Shape.** (q + p,), numbers first; what is not counted is left out.
+        **Shape.** (q + p,), numbers first; columns that are not counted are left out.
         """
         prior, strength = self._prior(), self.options.strength
 
@@ -429,7 +434,7 @@ class EvidenceInputs(KeepsPrecision):
         return log(prior / (1 - prior))
 
     def logit(self, inputs: Tensor | None = None) -> Tensor:
-        """What the clicks so far say of rows, given the inputs (B, `dim`) of `forward`: where logits start from, (B,).
+        """The logit of rows by counts alone, (B,), given the inputs (B, `dim`) of `forward`.
 
         Without inputs it is the logit of the click rate so far, a scalar.
         """
@@ -448,78 +453,61 @@ class EvidenceInputs(KeepsPrecision):
         prior = self._prior()
         return prior * (1 - prior)
 
-    def _parts(self, bins: Tensor, rows: Tensor) -> tuple[Tensor, Tensor | None]:
-        """z of every number and category, and the views of the categories."""
-        prior, strength = self._prior(), self.options.strength
-        parts, views = [], None
-        if self.options.numbers:
-            # Few bins, many values: the odds are computed per bin and looked up.
-            odds = log_odds(self.number_counts[..., 0], self.number_counts[..., 1], prior, strength)
-            parts.append(odds.flatten()[bins + torch.arange(len(odds), device=bins.device) * odds.shape[1]])
-        if self.options.categories:
-            views, clicks = self.row_counts[rows].unbind(-1)
-            parts.append(log_odds(views, clicks, prior, strength))
-        return torch.cat(parts, 1) if parts else self.total.new_zeros(rows.shape[0], 0), views
-
     def _counted(self, numbers: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Numbers and rows, without columns where they are not counted."""
         return numbers if self.options.numbers else numbers[:, :0], rows if self.options.categories else rows[:, :0]
 
     def _bins(self, numbers: Tensor) -> Tensor:
-        """The bin of each number, (B, q); the last one is for missing values."""
-        if not self.options.numbers:
-            return torch.empty(numbers.shape[0], 0, dtype=torch.int64, device=numbers.device)
-        missing = torch.isnan(numbers)
+        """The bin of each number that is counted, (B, q); the last one is for missing values."""
         found = count_below(self.edges, finite(numbers.to(self.edges.dtype)))
-        return torch.where(missing, self.options.bins, found)
+        return torch.where(torch.isnan(numbers), self.options.bins, found)
+
+    def _bin_places(self, numbers: Tensor) -> Tensor:
+        """The bin of each number that is counted, among those of all numbers."""
+        return self._bins(numbers) + torch.arange(self._numbers, device=numbers.device) * (self.options.bins + 1)
 
     def _values(self, numbers: Tensor, rows: Tensor) -> Tensor:
-        """What each field is in a combination: a coarse bin, or the row of the table, (B, q + p)."""
+        """The value of each field in a combination: a coarse bin, or the row of the table, (B, q + p)."""
         numbers, rows = self._counted(numbers, rows)
         return torch.cat([self._bins(numbers) // self._fine_bins, rows], 1)
 
     @property
     def _fine_bins(self) -> int:
-        """How many bins of a number are one in a combination."""
+        """How many bins of a number are one value in a combination."""
         return self.options.bins // self.options.pair_bins
 
-    def _count_numbers(self, counts: Tensor, bins: Tensor, seen: Tensor) -> None:
-        places = bins + torch.arange(bins.shape[1], device=bins.device) * counts.shape[1]
-        each = seen.unsqueeze(1).expand(-1, bins.shape[1], -1).reshape(-1, 2)
+    def _count_numbers(self, counts: Tensor, numbers: Tensor, seen: Tensor) -> None:
+        places = self._bin_places(numbers)
+        each = seen.unsqueeze(1).expand(-1, self._numbers, -1).reshape(-1, 2)
         counts.view(-1, 2).index_add_(0, places.flatten(), each)
-
-    def _sampled(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Numbers, rows and (views, clicks) of the sampled rows, weighted to stand for all rows that still count."""
-        assert self.sample is not None
-        numbers, rows, labels, _ = self.sample.rows()
-        weight = self.total[0] / len(labels)
-        return numbers, rows, _seen(labels) * weight
 
     @torch.no_grad()
     def _cut_anew(self) -> None:
-        """Cut bins at the quantiles of the sample, and read their counts off it."""
-        if not self.options.numbers or not self.num_numerical:
+        """Cut bins at the quantiles of the sample, and count its rows in them."""
+        if not self._numbers:
             return
-        numbers, rows, seen = self._sampled()
+        assert self.sample is not None
+        numbers, rows, labels, _ = self.sample.rows()
         columns = numbers.cpu().numpy()
         cuts = [cut_points(column[np.isfinite(column)], self.options.bins) for column in columns.T]
         self.edges.copy_(torch.from_numpy(np.stack(cuts)))
         if self.recent is not None:
-            self.recent.reset(slice(1, 1 + self.num_numerical * (self.options.bins + 1)))
+            self.recent.reset(slice(1, 1 + self._numbers * (self.options.bins + 1)))
         found = torch.zeros_like(self.number_counts)  # all processes may write the result, but not what leads to it
         if native.serves(numbers, found):
-            total, labels = torch.zeros_like(self.total), (seen[:, 1] > 0).float()
+            total = torch.zeros_like(self.total)
             counted = [self.edges, total, found, self.row_counts[:0], *[None] * 4]
-            counts = Counts(self.num_numerical, 0, self.options.bins, 0, self.options.strength, counted)
-            counts.count(numbers, rows[:, :0], labels)
+            counts = Counts(self._numbers, 0, self.options.bins, 0, self.options.strength, counted)
+            counts.count(numbers, rows[:, :0], labels.float())
             found *= self.total[0] / total[0]
         else:
-            self._count_numbers(found, self._bins(numbers), seen)
+            # The rows of the sample stand for all rows that still count.
+            self._count_numbers(found, numbers, _seen(labels) * (self.total[0] / len(labels)))
         self.number_counts.copy_(found)
 
     @torch.no_grad()
     def _combine_anew(self, before: int = 0) -> None:
-        """Choose combinations by the sample where that is due; otherwise read those with a number in the new bins."""
+        """Choose combinations by the sample if that is due; otherwise count those with a number in the new bins."""
         found, sample = self.combinations, self.sample
         if found is None or sample is None or sample.count < self.options.choose_after:
             return
@@ -529,9 +517,9 @@ class EvidenceInputs(KeepsPrecision):
         if not len(labels):
             return
         total = float(self.total[0])
-        numbered = range(self.num_numerical if self.options.numbers else 0)
-        found.read(values, labels, logits, total, found.reading(numbered))
-        if before < self.options.choose_after or _four_times(before, sample.count):
+        found.read(values, labels, logits, total, found.reading(range(self._numbers)))
+        four_times = before.bit_length() // 2 < sample.count.bit_length() // 2  # as many rows as at the last choice
+        if before < self.options.choose_after or four_times:
             found.choose(values, labels, logits, total, self.strength_by_column().tolist())
 
     def _fade(self, rows: int) -> None:
@@ -542,29 +530,16 @@ class EvidenceInputs(KeepsPrecision):
         if self.combinations is not None:
             self.combinations.errors *= share
 
-    def _may_become(self, name: str, dtype: torch.dtype) -> bool:
-        return False
-
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *arguments: Any, **options: Any) -> None:
         known = f"{prefix}total" in state_dict  # a state of other parts alone changes nothing here
         if known and self.sample is not None and f"{prefix}sample.seen" not in state_dict:
-            self.freeze()  # a frozen state fits, and freezes
+            self.freeze()  # as the state was
         if known and f"{prefix}recent.errors" not in state_dict:
-            self.recent = None  # nor need a state know of recent errors
+            self.recent = None  # a state may lack recent errors
         super()._load_from_state_dict(state_dict, prefix, *arguments, **options)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}"
-
-
-def _go_on() -> None:
-    """Wait for nobody."""
-
-
-def _check_shape(**tensors: tuple[Tensor, tuple[int, ...]]) -> None:
-    for name, (tensor, shape) in tensors.items():
-        if tensor.shape != shape:
-            raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
 
 
 def _seen(labels: Tensor) -> Tensor:
@@ -590,8 +565,3 @@ def _both(numbers: Tensor | None, rows: Tensor | None) -> tuple[Tensor, Tensor]:
 def _cut_after(before: int, now: int) -> bool:
     """Whether one of 1, 2, 4, … lies in (before, now]: the stream has doubled."""
     return before.bit_length() < now.bit_length()
-
-
-def _four_times(before: int, now: int) -> bool:
-    """Whether one of 2, 8, 32, … lies in (before, now]: the stream is four times as long."""
-    return before.bit_length() // 2 < now.bit_length() // 2

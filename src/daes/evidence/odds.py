@@ -8,11 +8,11 @@ from torch import Tensor
 from daes.distribution.base import inverted_cdf
 
 NO_CUT = float(np.finfo(np.float32).max)
-"""Stands for a cut point that there is not: no value lies above it."""
+"""Stands for no cut point: no value lies above it."""
 
 
 def log_odds(views: Tensor, clicks: Tensor, prior: Tensor, strength: float) -> Tensor:
-    """How far the odds of a cell lie from its prior's, shrunk to it.
+    """The log odds of a cell relative to those of its prior, shrunk to it.
 
         z = log((c + a·p) / (n − c + a·(1 − p))) − log(p / (1 − p))
 
@@ -27,7 +27,7 @@ def log_odds(views: Tensor, clicks: Tensor, prior: Tensor, strength: float) -> T
 
 
 def confidence(views: Tensor) -> Tensor:
-    """How sure a count makes: log(1 + n)/4 − 1, which is −1 for an id never seen and about 2 after 160,000 views."""
+    """Confidence of a count: log(1 + n)/4 − 1, which is −1 for an id never seen and about 2 after 160,000 views."""
     return torch.log1p(views) / 4 - 1
 
 

@@ -1,32 +1,31 @@
-"""What a model shall learn by counting: one typed dataclass, validated once."""
+"""Options of the evidence."""
 
 from dataclasses import dataclass
 
 LEAST_RECENT = 0.001
-"""Of a shorter half-life nothing is left after a row."""
+"""Smallest half-life: with a shorter one an error is gone after one row."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What past clicks say of a value, an id, a pair of fields: inputs of a model that are learned by counting.
+    """Which inputs and corrections a model computes from counts of past clicks.
 
     Args:
         numbers: log odds of a click per quantile bin of each numerical feature.
         categories: log odds of a click per id of each categorical field, and how often the id was seen.
-        pairs: pairs of fields to note the model's errors of together (`Combinations`); 0 for none.
-        triples: triples of fields likewise, each a pair with one more field; none without pairs.
-        weight: what the log odds of each value and id weigh in the logit at the start, less with many columns; learned
-            from then on.
-        strength: how many rows with the average click rate every cell starts with.
+        pairs: number of pairs of fields for whose combinations errors are counted (`Combinations`); 0 for none.
+        triples: number of triples of fields likewise, each a pair with one more field; none without pairs.
+        weight: initial weight of the log odds of each value and id in the logit, less with many columns.
+        strength: prior of every cell: as if it had been seen in this many rows with the average click rate.
         half_life: rows after which a click counts half; None for never.
-        recent: rows after which an error of the model's own scores counts half in what is added to the next ones, and
-            with a tenth of that beside it (`RecentErrors`); None to add nothing.
+        recent: half-life, in rows, of the errors by which scores are corrected; a tenth of it is used beside it
+            (`RecentErrors`). None for no correction.
         bins: quantile bins per numerical feature.
         pair_bins: bins of a numerical feature within a pair or triple, a divisor of `bins`.
         pair_cells: cells per pair or triple; where it has more combinations, they share cells by hashing.
-        choose_after: rows after which pairs and triples are chosen, when bins are next cut anew, which is whenever the
-            stream has doubled; those that have turned out to say nothing are replaced when it is four times as long.
-        sample_rows: labelled rows that are kept to cut bins anew and to choose pairs and triples.
+        choose_after: rows after which pairs and triples are chosen, when bins are next cut again, which is whenever the
+            stream has doubled; uninformative ones are replaced when it is four times as long.
+        sample_rows: labelled rows that are kept to cut bins again and to choose pairs and triples.
 
     >>> Evidence(strength=0)
     Traceback (most recent call last):

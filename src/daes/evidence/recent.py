@@ -1,4 +1,4 @@
-"""What a model has lately got wrong, per value: errors that fade, kept where they were made."""
+"""Recent errors of a model per value, with exponential decay."""
 
 import torch
 from torch import Tensor, nn
@@ -10,21 +10,21 @@ GRAIN = 2.0**-30
 
 
 FASTER = 10
-"""Errors fade at two speeds, one so many times the other."""
+"""The ratio of the two half-lives."""
 
 
 class RecentErrors(KeepsPrecision):
-    """How far the scores of the last rows were off, per value, as log odds to add to the next ones.
+    """The errors of the scores of the last rows, per value, as log odds to add to the next scores.
 
     Every cell (one for all rows, one per bin of a number and per id) has, with y the label and p the score of a row
     that had its value, and age the number of labelled rows since,
 
         S = Σ 2^(−age / h)·(y − p),    V = Σ 2^(−age / h)·p·(1 − p),    z = S / (V + a·p̄·(1 − p̄))
 
-    for two half-lives: h, and a tenth of it, as what goes on now may last for days or for minutes. z is one step of
-    Newton's method from the scores of the last h rows or so towards their labels, shrunk as if a rows of average spread
-    p̄·(1 − p̄) had been scored rightly. The correction is Σ w·z; w is learned and starts at 0.1, or at 4/n where there
-    are more than 40 cells in a row: many may say the same, and what they say adds up.
+    for two half-lives: h, and a tenth of it, since a change may last for days or for minutes. z is one step of Newton's
+    method from the scores of about the last h rows towards their labels, shrunk as if a rows of average spread
+    p̄·(1 − p̄) had been scored correctly. The correction is Σ w·z; w is learned and starts at 0.1, or at 4/n if a row has
+    more than 40 cells: the errors of correlated cells add up.
 
     **Shape.** forward: cells (B, n) → z (B, 2n), those of the longer half-life first. Buffers: `errors` (cells, 5): S
     and V of the longer half-life, then of the shorter one, when they last changed, and the labelled row at which they
@@ -51,7 +51,7 @@ class RecentErrors(KeepsPrecision):
         self.half_life = half_life
         self.strength = strength
         self.waiting = 0
-        """Rows since whose labels are not known yet: errors are so much older."""
+        """Number of later rows whose labels are not known yet, by which errors are older."""
         self.weight = nn.Parameter(torch.full((2 * num_features,), min(0.1, 4 / num_features)))
         self.register_buffer("errors", torch.zeros(num_cells, 5, dtype=torch.float64))
         self.register_buffer("clock", torch.zeros((), dtype=torch.int64))
@@ -64,7 +64,7 @@ class RecentErrors(KeepsPrecision):
 
     @torch.no_grad()
     def update(self, cells: Tensor, labels: Tensor, logits: Tensor) -> None:
-        """Take in scored rows once their labels are known: cells (B, n), labels (B,) and logits (B,)."""
+        """Add the errors of scored rows: cells (B, n), labels (B,) and logits (B,)."""
         rows = len(labels)
         self.clock += rows
         kept = _round(self._faded(cells)).flatten(-2)
@@ -78,7 +78,7 @@ class RecentErrors(KeepsPrecision):
         self.errors.index_add_(0, cells.flatten(), each.reshape(-1, 5))
 
     def reset(self, cells: slice = slice(None)) -> None:
-        """Forget the errors of these cells."""
+        """Set the errors of these cells to zero."""
         self.errors[cells, :4] = 0
 
     def _faded(self, cells: Tensor, waiting: int = 0) -> Tensor:
@@ -90,9 +90,6 @@ class RecentErrors(KeepsPrecision):
     def _fading(self, ages: Tensor) -> Tensor:
         """What is left of errors of these ages, for each half-life: (…, 1) → (…, 2, 1)."""
         return torch.exp2(torch.cat([ages, FASTER * ages], -1) / -self.half_life).unsqueeze(-1)
-
-    def _may_become(self, name: str, dtype: torch.dtype) -> bool:
-        return False
 
 
 def _round(errors: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ class RowSample(KeepsPrecision):
         size: the number m of rows kept.
         num_numerical: columns of numbers.
         num_categorical: columns of categories.
-        seed: where the random numbers start. Give samples that will be merged different seeds.
+        seed: of the random numbers. Samples that will be merged need different seeds.
     """
 
     numerical: Tensor
@@ -45,7 +45,6 @@ class RowSample(KeepsPrecision):
     seen: Tensor
     restart: Tensor
     log_threshold: Tensor
-    _host: "_Host | None"
 
     def __init__(self, size: int, num_numerical: int, num_categorical: int, seed: int = 0) -> None:
         super().__init__()
@@ -59,7 +58,7 @@ class RowSample(KeepsPrecision):
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
         self.register_buffer("restart", torch.zeros(3, dtype=torch.int64))
         self.register_buffer("log_threshold", torch.zeros((), dtype=torch.float64))
-        self._forget_host()
+        self._host: _Host | None = None
 
     @property
     def count(self) -> int:
@@ -78,7 +77,7 @@ class RowSample(KeepsPrecision):
         return numbers, self.categorical[kept], self.label[kept], self.logit[kept]
 
     def update(self, numerical: Tensor, categorical: Tensor, label: Tensor, logit: Tensor | None = None) -> None:
-        """See the next rows: numerical (B, q), categorical (B, p), label and logit (B,)."""
+        """Observe the next rows: numerical (B, q), categorical (B, p), label and logit (B,)."""
         host, rows = self._known(), label.shape[0]
         start, table = host.count, host.table
         host.count += rows
@@ -108,14 +107,14 @@ class RowSample(KeepsPrecision):
         self.logit[where] = UNSCORED if logit is None else logit[source].to(self.logit.dtype)
 
     def advance(self, rows: int) -> None:
-        """The host's part of seeing the next rows on a device."""
+        """The host's part of observing the next rows on a device."""
         host = self._known()
         host.count += rows
-        host.table.shipped(host.count, self.label.device)
+        host.table.to_device(host.count, self.label.device)
 
     @torch.no_grad()
     def update_ahead(self, numerical: Tensor, categorical: Tensor, label: Tensor, logit: Tensor | None = None) -> None:
-        """The device's part of seeing rows that the host was told of by `advance`: it can be recorded."""
+        """The device's part of observing rows that `advance` was called for: it can be recorded."""
         from daes.embedding.kernels.sampling import keep
 
         positions, targets, following = self.recorded()
@@ -138,61 +137,43 @@ class RowSample(KeepsPrecision):
 
     @torch.no_grad()
     def merge(self, other: Self) -> None:
-        """Take in a sample of a disjoint stream, so that this one is a uniform sample of both."""
-        if (self.size, self.numerical.shape, self.categorical.shape) != (
-            other.size,
-            other.numerical.shape,
-            other.categorical.shape,
-        ):
+        """Add the sample of a disjoint stream: this one becomes a uniform sample of both."""
+        if (self.numerical.shape, self.categorical.shape) != (other.numerical.shape, other.categorical.shape):
             raise ValueError("both samples must have the same size and columns to merge")
-        mine, theirs = self._indices(0), other._indices(self.size)
-        mine.merge(theirs)
+        mine = self._indices(0)
+        mine.merge(other._indices(self.size))
         chosen = torch.from_numpy(mine.sample.astype(np.int64)).to(self.label.device)
         for name in ("numerical", "missing", "categorical", "label", "logit"):
             ours = getattr(self, name)
             ours[: len(chosen)] = torch.cat([ours, getattr(other, name).to(ours)])[chosen]
-        generation, position, filled, self.log_threshold[...] = mine.schedule.origin
-        self.restart.copy_(torch.tensor([generation, position, filled]))
+        *restart, self.log_threshold[...] = mine.schedule.origin
+        self.restart.copy_(torch.tensor(restart))
         self.seen.fill_(mine.count)
-        self._forget_host()
+        self._host = None
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Drop all rows."""
         for buffer in (self.seen, self.restart, self.log_threshold):
             buffer.zero_()
-        self._forget_host()
+        self._host = None
 
     def _indices(self, first: int) -> JumpReservoir:
-        """A reservoir of slot numbers that stands where this sample stands."""
-        made = JumpReservoir(self.size, seed=self.seed)
-        made.restore(
-            np.arange(first, first + self.filled, dtype=np.float64),
-            make_schedule("exact", self.size, self.seed, self._origin()),
-            count=self.count,
-            skipped=0,
-            minimum=0.0,
-            maximum=0.0,
-        )
-        return made
+        """A reservoir of slot numbers in the state of this sample."""
+        slots = np.arange(first, first + self.filled, dtype=np.float64)
+        return JumpReservoir(self.size, seed=self.seed).restore(slots, self._origin(), self.count)
 
     def _origin(self) -> Origin:
         generation, position, filled = self.restart.tolist()
         return Origin(generation, position, filled, float(self.log_threshold))
 
-    def _forget_host(self) -> None:
-        self._host = None
-
-    def _may_become(self, name: str, dtype: torch.dtype) -> bool:
-        return False
-
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn, recurse)
-        self._forget_host()
+        self._host = None
         return self
 
     def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
         super()._load_from_state_dict(*arguments, **options)
-        self._forget_host()
+        self._host = None
 
 
 @dataclass

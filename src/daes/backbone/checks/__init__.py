@@ -1,10 +1,10 @@
-"""One check suite for all backbones: import it to check a backbone of your own.
+"""A check suite for all backbones: import it to check your own backbone.
 
 >>> from daes.backbone import build_backbone
 >>> from daes.backbone.checks import CHECKS, check_backbone
 >>> check_backbone(lambda *sizes, **plain: build_backbone("fm", *sizes, **plain), skip=["check_onnx", "check_compile"])
 
-Or each check as a test of its own:
+Or with a separate test for each check:
 
     @pytest.mark.parametrize("check", CHECKS)
     def test_my_backbone(check):
@@ -24,14 +24,14 @@ CHECKS: dict[str, Check] = {
 
 
 def check_backbone(make: Make, *, skip: Iterable[str] = ()) -> None:
-    """Run every check on a backbone; an AssertionError says what it does not keep to.
+    """Run every check on a backbone; an AssertionError tells which one fails and why.
 
-    The checks need the packages safetensors, onnx, onnxscript and onnxruntime, and some seconds.
+    The checks need the packages safetensors, onnx, onnxscript and onnxruntime, and take some seconds.
 
     Args:
-        make: the class, or a function with its arguments `(num_fields, dim, *, plain_dim)`. Small hidden layers make
-            for quick checks.
-        skip: names of `CHECKS` to leave out.
+        make: the class, or a function with its arguments `(num_fields, dim, *, plain_dim)`. Checks are fast with small
+            hidden layers.
+        skip: names of `CHECKS` to skip.
     """
     run_checks(CHECKS, make, skip)
 

@@ -1,17 +1,13 @@
 """Checks of backbones as graphs: compiled, exported, and as ONNX."""
 
-from typing import Any
-
 import torch
 
-from daes.backbone.base import Backbone
 from daes.backbone.checks.sample import Make, fresh, make_inputs, trained
-from daes.checking import ensure_close, ensure_same_state, seeded, state_of
-from daes.extras import require
+from daes.checking import ensure_close, ensure_same_state, export_program, onnx_session, seeded, state_of
 
 
 def check_compile(make: Make) -> None:
-    """`torch.compile` makes one graph for batches of any size and changes nothing in training."""
+    """`torch.compile` gives one graph for batches of any size, with the same logits and statistics in training."""
     torch._dynamo.reset()
     eager, backbone = fresh(make), fresh(make)
     compiled = torch.compile(backbone, backend="eager", fullgraph=True, dynamic=True)
@@ -25,30 +21,20 @@ def check_compile(make: Make) -> None:
 
 
 def check_export(make: Make) -> None:
-    """`torch.export` gives a program for batches of any size."""
+    """`torch.export` returns a program for batches of any size, with the same logits."""
     backbone = trained(make)
-    program = export_program(backbone).module()
+    program = export_program(backbone, make_inputs(backbone, 6)).module()
     for rows in (9, 1, 0):
         inputs = make_inputs(backbone, rows)
         ensure_close(program(*inputs), backbone(*inputs), "logits, exported and not", tolerance=1e-4)
 
 
 def check_onnx(make: Make) -> None:
-    """As ONNX a backbone gives, in onnxruntime, what it gives in torch, for batches of any size."""
+    """As ONNX in onnxruntime, a backbone returns the same as in torch, for batches of any size."""
     backbone = trained(make)
-    made: Any = torch.onnx.export(export_program(backbone), dynamo=True, verbose=False)
-    model = made.model_proto.SerializeToString()
-    session = require("onnxruntime").InferenceSession(model, providers=["CPUExecutionProvider"])
+    session = onnx_session(export_program(backbone, make_inputs(backbone, 6)))
     names = [entry.name for entry in session.get_inputs()]
     for rows in (9, 1, 0):
         inputs = make_inputs(backbone, rows)
         (result,) = session.run(None, dict(zip(names, (tensor.numpy() for tensor in inputs), strict=True)))
         ensure_close(torch.from_numpy(result), backbone(*inputs), "logits in onnxruntime and in torch", tolerance=1e-4)
-
-
-def export_program(backbone: Backbone) -> Any:
-    """The backbone as a `torch.export` program with a batch of any size."""
-    inputs = make_inputs(backbone, 6)
-    batch = torch.export.Dim("batch")
-    with torch.no_grad():
-        return torch.export.export(backbone, inputs, dynamic_shapes=tuple({0: batch} for _ in inputs))

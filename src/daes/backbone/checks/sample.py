@@ -1,4 +1,4 @@
-"""What the checks of backbones share: a backbone, and inputs for it."""
+"""Backbones in different states and inputs for them, shared by the checks."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -13,28 +13,28 @@ NUM_FIELDS, DIM, PLAIN_DIM = 5, 4, 3
 
 
 class Make(Protocol):
-    """Makes the backbone under check; the class itself will do."""
+    """Makes the backbone under check; may be the class."""
 
     def __call__(self, num_fields: int, dim: int, /, *, plain_dim: int) -> Backbone: ...
 
 
 Check = Callable[[Make], None]
-"""Raises an AssertionError, with a sentence, where the backbone breaks its contract."""
+"""Raises an AssertionError with a message if the backbone breaks its contract."""
 
 
 def takes_plain(make: Make) -> bool:
-    """Whether the backbone has a place for plain inputs."""
+    """Whether the backbone takes plain inputs."""
     return new(make, plain_dim=0).takes_plain
 
 
 def new(make: Make, num_fields: int = NUM_FIELDS, dim: int = DIM, *, plain_dim: int, seed: int = 0) -> Backbone:
-    """A backbone whose parameters follow from the seed."""
+    """A backbone whose parameters are determined by the seed."""
     with seeded(seed):
         return make(num_fields, dim, plain_dim=plain_dim)
 
 
 def fresh(make: Make, seed: int = 0) -> Backbone:
-    """A backbone as training begins with it, with plain inputs if it takes them."""
+    """A new backbone in `train()`, with plain inputs if it takes them."""
     return new(make, plain_dim=PLAIN_DIM if takes_plain(make) else 0, seed=seed).train()
 
 

@@ -5,10 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from daes.checking import ensure, ensure_close, ensure_same_state, state_of
+from daes.checking import ensure, ensure_close, ensure_same_state, export_program, onnx_session, state_of
 from daes.embedding.base import NumericalEmbedding
 from daes.embedding.checks.sample import FlatOutputs, Make, Sample, make_sample, outputs, ready, started
-from daes.extras import require
 
 
 def check_compile(make: Make) -> None:
@@ -32,7 +31,7 @@ def check_compile(make: Make) -> None:
 def check_export(make: Make) -> None:
     """`torch.export` returns a program for batches of any size, with the same outputs."""
     method = ready(make)
-    program = export_program(method).module()
+    program = _export(method).module()
     for rows in (1, 50):
         sample = _hard_sample(method, rows)
         with torch.no_grad():
@@ -43,7 +42,7 @@ def check_export(make: Make) -> None:
 def check_onnx(make: Make) -> None:
     """As ONNX in onnxruntime, a method returns the same as in torch, for batches of any size."""
     method = ready(make)
-    session = onnx_session(export_program(method))
+    session = onnx_session(_export(method))
     names = [entry.name for entry in session.get_inputs()]
     for rows in (1, 50):
         sample = _hard_sample(method, rows)
@@ -54,21 +53,9 @@ def check_onnx(make: Make) -> None:
         ensure_close(torch.from_numpy(result), expected, "outputs in onnxruntime and in torch")
 
 
-def export_program(method: NumericalEmbedding) -> Any:
-    """The method, with its fields and plain inputs, as a `torch.export` program for batches of any size."""
+def _export(method: NumericalEmbedding) -> Any:
     sample = make_sample(method, 10)
-    batch = torch.export.Dim("batch")
-    with torch.no_grad():
-        return torch.export.export(
-            FlatOutputs(method).eval(), (sample.values, sample.context), dynamic_shapes=({0: batch}, {0: batch})
-        )
-
-
-def onnx_session(program: Any) -> Any:
-    """A program in onnxruntime, with the inputs `values` and `context`."""
-    made: Any = torch.onnx.export(program, dynamo=True, verbose=False)
-    model = made.model_proto.SerializeToString()
-    return require("onnxruntime").InferenceSession(model, providers=["CPUExecutionProvider"])
+    return export_program(FlatOutputs(method).eval(), (sample.values, sample.context))
 
 
 def _hard_sample(method: NumericalEmbedding, rows: int) -> Sample:

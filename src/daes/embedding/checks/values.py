@@ -1,9 +1,11 @@
 """Checks of a method's outputs for ordinary, unusual and invalid values."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
-from daes.checking import ensure, ensure_close, ensure_finite, ensure_same, ensure_same_state, state_of
+from daes.checking import ensure, ensure_close, ensure_finite, ensure_same, ensure_same_state, error_of, state_of
 from daes.embedding.base import Context, NotFittedError, NumericalEmbedding
 from daes.embedding.checks.sample import FlatOutputs, Make, make_sample, new, outputs, ready, started
 from daes.embedding.registry import METHODS
@@ -128,12 +130,8 @@ def check_unprepared(make: Make) -> None:
     if not method.offline:
         ensure_finite(outputs(method, values, context), "the embedding before anything was observed")
         return
-    try:
-        method(values, context)
-    except NotFittedError as error:
-        ensure("fit" in str(error), f"the error must name fit, got {error}")
-    else:
-        raise AssertionError("an offline method must raise NotFittedError before fit")
+    found = error_of(lambda: method(values, context), NotFittedError, what="an offline method before fit")
+    ensure("fit" in found, f"the error must name fit, got {found}")
 
 
 def check_wrong_input(make: Make) -> None:
@@ -149,13 +147,8 @@ def check_wrong_input(make: Make) -> None:
     ]
     for values, kind, shown in wrong:
         for call in (FlatOutputs(method), method.observe, method.fit):
-            try:
-                call(values)
-            except kind as error:
-                found = str(error)
-                ensure(found.startswith("values must") and shown in found, f"the error must show {shown}: {found}")
-            else:
-                raise AssertionError(f"values that are {shown} must be a {kind.__name__}")
+            found = error_of(partial(call, values), kind, what=f"values that are {shown}")
+            ensure(found.startswith("values must") and shown in found, f"the error must show {shown}: {found}")
 
 
 def check_input_is_unchanged(make: Make) -> None:

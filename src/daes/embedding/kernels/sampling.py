@@ -70,7 +70,7 @@ def keep(
     """Write the rows that are accepted into a sample, in place.
 
     **Shape.** numbers (B, q), categories (B, p), labels and logits (B,); `seen`, the rows before these;
-    `positions`, `targets` and `following` (E,) as of `AcceptanceTable.shipped`; the sample's
+    `positions`, `targets` and `following` (E,) as of `AcceptanceTable.to_device`; the sample's
     (m, q), (m, q), (m, p), (m,), (m,).
     """
     rows, block = len(labels), 64
