@@ -120,9 +120,7 @@ class GradientExchange:
     def _owners(self, rows: Tensor) -> Tensor:
         return rows % self.processes.count if self.divided is None else self.divided.owners(rows)
 
-    def _sum(
-        self, rows: Tensor, values: Tensor, factor: float, to: list[int], of: list[int]
-    ) -> tuple[Tensor, Tensor]:
+    def _sum(self, rows: Tensor, values: Tensor, factor: float, to: list[int], of: list[int]) -> tuple[Tensor, Tensor]:
         """The sums over all processes of the dense gradients, in place, and of the rows of a table.
 
         Each process contributes its own numbers times its factor. This one has `to[r]` rows of process r's share, and
