@@ -184,9 +184,8 @@ class GradientExchange:
 
 
 def _sparse(rows: Tensor, values: Tensor, shape: torch.Size, *, is_coalesced: bool = False) -> Tensor:
-    # Set explicitly, since torch warns otherwise.
-    with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
-        return torch.sparse_coo_tensor(rows.unsqueeze(0), values, shape, is_coalesced=is_coalesced)
+    # Without `check_invariants` torch warns.
+    return torch.sparse_coo_tensor(rows.unsqueeze(0), values, shape, is_coalesced=is_coalesced, check_invariants=False)
 
 
 def _joined(rows: Tensor, values: Tensor) -> Tensor:
