@@ -287,18 +287,18 @@ class TrainingStep:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state that a step of the same model and configuration saved."""
-        with self.model.lock:
-            self.model.load_state_dict(state["model"])
-        self.optimizers.load_state_dict(state["optimizers"])
+        self._load(state, self.optimizers.load_state_dict)
         self.bad_batches = [BadBatch(row, reason) for row, reason in state["bad_batches"]]
         self._consecutive_bad = state["consecutive_bad"]
-        self.has_observed = state.get("has_observed", True)
 
     def start_from(self, state: Mapping[str, Any]) -> None:
         """Take model and optimisers from the state of another step; the configuration stays."""
+        self._load(state, self.optimizers.start_from)
+
+    def _load(self, state: Mapping[str, Any], load_optimizers: Callable[[Any], None]) -> None:
         with self.model.lock:
             self.model.load_state_dict(state["model"])
-        self.optimizers.start_from(state["optimizers"])
+        load_optimizers(state["optimizers"])
         self.has_observed = state.get("has_observed", True)
 
     def _call(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:

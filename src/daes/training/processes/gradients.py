@@ -72,7 +72,7 @@ class GradientExchange:
         else:
             rows, values = self._sum(rows, values, share, to, everyone[:, 1 + self.processes.rank].astype(int).tolist())
             tables[0].grad = _sparse(rows, values, tables[0].shape, is_coalesced=True)
-        mean = flat.split(sizes)
+        mean = torch.split(flat, sizes)
         for parameter, gradient in zip(dense, mean, strict=False):
             parameter.grad = gradient.view_as(parameter)
         for buffer, average in zip(buffers, mean[len(dense) :], strict=False):
@@ -139,13 +139,13 @@ class GradientExchange:
         rows, values = self._sum_of_rows([one[width:] for one in received], dim)
         message[width] = values.square().sum()
         if self.own_rows is not None:
-            parts = self.processes.gather_parts(message, [width + 1] * count)
+            parts = self.processes.gather_rows(message, [width + 1] * count)
             self.norm_of_rows = sqrt(sum(one[width].item() for one in parts))
         else:
             piece = piece.clone()
-            counts = self.processes.gather_rows(torch.tensor([len(rows)]), [1] * count).tolist()
-            sizes = [width + each * number for number in counts]
-            parts = self.processes.gather_parts(torch.cat([piece, _joined(rows, values).flatten()]), sizes)
+            counts = self.processes.gather_rows(torch.tensor([len(rows)]), [1] * count)
+            sizes = [width + each * int(number) for number in counts]
+            parts = self.processes.gather_rows(torch.cat([piece, _joined(rows, values).flatten()]), sizes)
             rows, values = _parted(torch.cat([one[width:] for one in parts]), dim)
         torch.cat([one[:width] for one in parts], out=self._flat)
         return rows, values
@@ -153,8 +153,8 @@ class GradientExchange:
     def _packed(self, rows: Tensor, values: Tensor, factor: float, sizes: list[int], width: int) -> Tensor:
         """The messages to the processes: a piece of the dense gradients and the rows of the process's share."""
         sent = self.processes.send_buffer(sum(sizes), values)
-        parts = sent.split(sizes)
-        for part, piece in zip(parts, self._flat.split(width), strict=True):
+        parts = torch.split(sent, sizes)
+        for part, piece in zip(parts, torch.split(self._flat, width), strict=True):
             torch.mul(piece, factor, out=part[:width])
         if values.dtype == torch.float32 and native.serves(rows, values):
             ends = np.cumsum([0, *sizes[:-1]]) + width
@@ -164,7 +164,7 @@ class GradientExchange:
             return sent
         order = torch.argsort(self._owners(rows), stable=True)
         entries = _joined(rows[order], values[order] * factor).flatten()
-        for part, own in zip(parts, entries.split([size - width for size in sizes]), strict=True):
+        for part, own in zip(parts, torch.split(entries, [size - width for size in sizes]), strict=True):
             part[width:] = own
         return sent
 

@@ -77,8 +77,8 @@ class Processes:
         if self.count == 1:
             return [value]
         written = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
-        sizes = self.gather_rows(torch.tensor([len(written)]), [1] * self.count).tolist()
-        return [pickle.loads(one.numpy().data) for one in torch.split(self.gather_rows(written, sizes), sizes)]
+        sizes = [int(one) for one in self.gather_rows(torch.tensor([len(written)]), [1] * self.count)]
+        return [pickle.loads(one.numpy().data) for one in self.gather_rows(written, sizes)]
 
     def gather_numbers(self, place: str, row: int, *numbers: float) -> NDArray[np.float64]:
         """The numbers of all processes, (count, numbers); an error unless all are at the same place of the same row.
@@ -94,7 +94,7 @@ class Processes:
         own = np.zeros(3 + self.count)  # the same size at every place
         own[: 2 + len(numbers)] = _PLACES.index(place), row, *numbers
         if self.memory is None:
-            everyone = self.gather_rows(torch.from_numpy(own[None]), [1] * self.count).numpy()
+            everyone = torch.cat(list(self.gather_rows(torch.from_numpy(own[None]), [1] * self.count))).numpy()
         else:
             with self.communicating():
                 everyone = self.memory.gather_numbers(own)
@@ -117,12 +117,8 @@ class Processes:
             with self.communicating():
                 dist.all_reduce(tensor)
 
-    def gather_rows(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
-        """The rows of all processes, (counts[0] + counts[1] + …, …); those of this one are (counts[rank], …)."""
-        return rows if self.count == 1 else torch.cat(list(self.gather_parts(rows, counts)))
-
-    def gather_parts(self, rows: Tensor, counts: Sequence[int]) -> Sequence[Tensor]:
-        """The same, process by process; valid until the next but one exchange."""
+    def gather_rows(self, rows: Tensor, counts: Sequence[int]) -> Sequence[Tensor]:
+        """The rows of all processes, `counts[r]` of process r; valid until the next but one exchange."""
         if self.memory is None:
             return self.swap_rows(torch.cat([rows] * self.count), [len(rows)] * self.count, counts)
         with self.communicating():

@@ -154,7 +154,7 @@ class SharedMemory:
     def gather_numbers(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
         """The `count` + 3 numbers of each process, (count, count + 3); valid until the next but one call."""
         # All have read what is overwritten here: they have called this once more since.
-        everyone = self._numbers[0]
+        everyone: NDArray[np.float64] = self._numbers[0]
         self._numbers = self._numbers[::-1]
         everyone[self.rank] = own
         self.barrier()
@@ -166,7 +166,7 @@ class SharedMemory:
         return self._parts(rows, turn, self._entries[:, turn, 2 + self.rank : 4 + self.rank].tolist(), of)
 
     def gather(self, rows: Tensor, counts: Sequence[int]) -> list[Tensor]:
-        """As `Processes.gather_parts`."""
+        """As `Processes.gather_rows`."""
         turn = self._write(rows, [0] * (self.count - 1) + [len(rows)])
         return self._parts(rows, turn, [(0, stop) for stop in self._entries[:, turn, -1].tolist()], counts)
 

@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 
 from daes.embedding import DividedEmbedding
-from daes.embedding.distributions import FeatureDistributions
 from daes.embedding.processes import ProcessesDisagreeError
 from daes.model import CTRModel, DeviceBatch
 from daes.stream.batch import Batch
@@ -111,8 +110,7 @@ class ProcessTrainer(StreamTrainer):
         watching = any(self.processes.gather(bool(self.extra)))
         columns, features = statistics_of(self.processes.rank, self.processes.count, watching=watching)
         shared = self.model.evidence.divide(*columns, self.processes.barrier)
-        numbers = getattr(self.model.numerical, "distributions", None)
-        distributions = numbers if isinstance(numbers, FeatureDistributions) else None
+        distributions = self.model.distributions
         if distributions is not None:
             shared += distributions.divide(*features)
         _, tables = self.model.parameter_groups()
