@@ -299,19 +299,14 @@ def part_of(start: int, stop: int, rank: int, count: int) -> tuple[int, int]:
 def statistics_of(rank: int, count: int, *, watching: bool) -> tuple[tuple[int, int], tuple[int, int]]:
     """The share of process `rank` of `count` in the columns of the evidence, and in the features that are followed.
 
-    A share (r, n) has numbers r, r + n, …; it is empty if r is n. The first process computes metrics, so that it counts
-    no evidence. Unless it also watches the stream for a report, it follows features: all of them with two processes,
-    where counting takes the other one longer.
+    A share (r, n) has numbers r, r + n, …; it is empty if r is n. The first process, which computes metrics, follows
+    all features, unless it also watches the stream for a report. The others count.
 
-    >>> statistics_of(0, 2, watching=False), statistics_of(1, 2, watching=False)
-    (((1, 1), (0, 1)), ((0, 1), (1, 1)))
+    >>> statistics_of(0, 3, watching=False), statistics_of(2, 3, watching=False)
+    (((2, 2), (0, 1)), ((1, 2), (1, 1)))
     """
-    others = range(1, count)
-    followers = others if watching else range(1) if count == 2 else range(count)
-    columns, features = (
-        (group.index(rank) if rank in group else len(group), len(group)) for group in (others, followers)
-    )
-    return columns, features
+    columns = (rank - 1) % count, count - 1
+    return columns, columns if watching else (min(rank, 1), 1)
 
 
 def _in_order(parts: list[NDArray[np.float32]], lengths: list[int]) -> NDArray[np.float32]:
