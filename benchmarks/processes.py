@@ -107,14 +107,17 @@ def run(world: int, given: argparse.Namespace, seed: int) -> dict[str, Any]:
         found = [results.get(timeout=3600) for _ in workers]
         for worker in workers:
             worker.join()
+    found.sort(key=lambda one: one["rank"])
     rows, slowest = found[0]["rows"], max(one["seconds"] for one in found)
+    processor = [1e6 * one["processor_seconds"] / rows for one in found]
     return {
         "processes": world,
         "apart": given.apart,
         "seed": seed,
         "rows": rows,
         "rows_per_second": rows * (world if given.apart else 1) / slowest,
-        "processor_us_per_row": 1e6 * max(one["processor_seconds"] for one in found) / rows,
+        "processor_us_per_row": max(processor),
+        "processor_us_per_row_by_rank": processor,
         **{name: found[0][name] for name in ("auc", "logloss", "exchanges")},
     }
 
@@ -150,7 +153,7 @@ def main() -> None:
             found.append(one)
             print(
                 f"{world:9d} {seed:5d} {one['rows']:9,d} {one['rows_per_second']:9,.0f}"
-                f" {one['processor_us_per_row']:17.1f}  {one['auc']:.4f}   {one['logloss']:.4f} {one['exchanges']:10d}",
+                f" {one['processor_us_per_row']:17.2f}  {one['auc']:.4f}   {one['logloss']:.4f} {one['exchanges']:10d}",
                 flush=True,
             )
             given.out.parent.mkdir(parents=True, exist_ok=True)

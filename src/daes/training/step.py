@@ -83,6 +83,8 @@ class TrainingStep:
             _choose_unchecked_sparse_tensors()
         self.optimizers = make_optimizers(model, config)
         self._parameters = list(model.parameters())
+        # What a forward pass in `train()` changes in the backbone: running statistics of BatchNorm.
+        self._running_statistics = [one for one in model.backbone.buffers() if one.is_floating_point()]
         self.bad_batches: list[BadBatch] = []
         self.observing = True
         """Whether batches that are learned from also update distributions and vocabularies."""
@@ -168,7 +170,7 @@ class TrainingStep:
         self._set_mode(training=True)
         # A batch that is skipped must not change BatchNorm either: a NaN would stay in its running statistics.
         skips = self.config.bad_batch == "skip"
-        kept = [(buffer, buffer.clone()) for buffer in self._running_statistics()] if skips else []
+        kept = [(buffer, buffer.clone()) for buffer in self._running_statistics] if skips else []
         # Loss, norm and logits come in one tensor, so that there is one wait for an accelerator.
         if self.exchange is None:
             result = self._call(self._differentiate, *inputs)
@@ -285,18 +287,18 @@ class TrainingStep:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state that a step of the same model and configuration saved."""
-        with self.model.lock:
-            self.model.load_state_dict(state["model"])
-        self.optimizers.load_state_dict(state["optimizers"])
+        self._load(state, self.optimizers.load_state_dict)
         self.bad_batches = [BadBatch(row, reason) for row, reason in state["bad_batches"]]
         self._consecutive_bad = state["consecutive_bad"]
-        self.has_observed = state.get("has_observed", True)
 
     def start_from(self, state: Mapping[str, Any]) -> None:
         """Take model and optimisers from the state of another step; the configuration stays."""
+        self._load(state, self.optimizers.start_from)
+
+    def _load(self, state: Mapping[str, Any], load_optimizers: Callable[[Any], None]) -> None:
         with self.model.lock:
             self.model.load_state_dict(state["model"])
-        self.optimizers.start_from(state["optimizers"])
+        load_optimizers(state["optimizers"])
         self.has_observed = state.get("has_observed", True)
 
     def _call(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
@@ -322,7 +324,7 @@ class TrainingStep:
             self.optimizers.zero_grad()
             loss, logits = torch.zeros(1, device=self.model.device), torch.zeros(0, device=self.model.device)
         weight = float(len(rows) if rows.weight is None else rows.weight.sum())
-        loss = exchange(loss, weight, row, self._running_statistics())
+        loss = exchange(loss, weight, row, self._running_statistics)
         return torch.cat([loss.view(1), self._clip().to(loss).view(1), logits])
 
     def _backward(
@@ -378,10 +380,6 @@ class TrainingStep:
             for gradient in gradients:
                 gradient.mul_(factor.to(gradient.device))
         return norm
-
-    def _running_statistics(self) -> list[Tensor]:
-        """The tensors that a forward pass in `train()` changes in the backbone: running statistics of BatchNorm."""
-        return [buffer for buffer in self.model.backbone.buffers() if buffer.is_floating_point()]
 
 
 def _may_be_sparse(model: CTRModel, config: TrainConfig) -> bool:

@@ -21,7 +21,7 @@ def _tell(rank):
     total = torch.full((2,), float(rank))
     processes.add(total)
     assert total.tolist() == [3.0, 3.0]
-    rows = processes.gather_rows(torch.full((rank, 2), float(rank)), [0, 1, 2])
+    rows = torch.cat(list(processes.gather_rows(torch.full((rank, 2), float(rank)), [0, 1, 2])))
     assert rows[:, 0].tolist() == [1.0, 2.0, 2.0]
     # Process 0 gives one row to each, process 1 none to anyone, process 2 all of its three to process 0.
     to, of = [[1, 1, 1], [0, 0, 0], [3, 0, 0]], [[1, 0, 3], [1, 0, 0], [1, 0, 0]]

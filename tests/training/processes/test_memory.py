@@ -18,7 +18,7 @@ def _tell(rank):
     for size in (1, 5, 40_000, 3, 100_000, 7):  # mailboxes become larger, and stay so
         counts = [size + other for other in range(3)]
         rows = torch.full((size + rank, 2), float(rank), dtype=torch.float64)
-        found = processes.gather_rows(rows, counts)
+        found = torch.cat(list(processes.gather_rows(rows, counts)))
         assert [len(found), *found[:, 1].unique().tolist()] == [sum(counts), 0.0, 1.0, 2.0]
         to = [size * (rank + 1)] * 3
         sent = torch.cat([torch.full((size * (rank + 1),), 10 * rank + other) for other in range(3)])

@@ -1,5 +1,6 @@
 """Checksums of a model's tensors, to check that several processes still have the same model."""
 
+from collections.abc import Collection
 from zlib import crc32
 
 import torch
@@ -12,20 +13,21 @@ _AT_ONCE = 1 << 14
 
 
 @torch.no_grad()
-def model_checksum(model: CTRModel, turn: int = 0) -> dict[str, int]:
+def model_checksum(model: CTRModel, turn: int = 0, shared: Collection[int] = ()) -> dict[str, int]:
     """A checksum of every parameter and buffer by name; equal bits have equal checksums.
 
     Of a larger tensor only 16,384 entries are used, the next ones at each `turn`, so that the cost does not grow with
-    the tables. Left out are a divided table, of which each process has its own part; the number of batches that
-    BatchNorm has seen, since a process may have had no rows at times; and fading evidence on a device, where the order
-    of sums is not fixed.
+    the tables. Left out are tensors at the addresses `shared`, which all processes have in common; a divided table, of
+    which each process has its own part; the number of batches that BatchNorm has seen, since a process may have had no
+    rows at times; and fading evidence on a device, where the order of sums is not fixed.
     """
     divided = isinstance(model.categorical, DividedEmbedding)
     fading = model.evidence.options.half_life is not None and model.device.type != "cpu"
     return {
         name: _checksum(tensor, turn)
         for name, tensor in model.state_dict().items()
-        if not name.endswith("num_batches_tracked")
+        if tensor.data_ptr() not in shared
+        and not name.endswith("num_batches_tracked")
         and not (fading and name.startswith("evidence."))
         and not (divided and name == "categorical.weight")
     }

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cached_property
+from math import sqrt
 
 import numpy as np
 import torch
@@ -39,11 +40,14 @@ class GradientExchange:
         """Whether all processes have one table, in shared memory."""
         self.norm_of_rows = 0.0
         """The norm, over all processes, of the last gradient of a table of which this process keeps a share."""
+        self._flat = torch.empty(0)
         self._slots = torch.empty(0, dtype=torch.int32)  # scratch memory of the compiled sum
 
     @torch.no_grad()
     def __call__(self, loss: Tensor, weight: float, row: int, buffers: list[Tensor]) -> Tensor:
         """Replace all gradients, and the buffers, by their mean over the rows of all processes; returns the mean loss.
+
+        Gradients are then views of memory that the next call overwrites.
 
         Args:
             loss: this process's mean loss, a scalar.
@@ -53,9 +57,11 @@ class GradientExchange:
         """
         dense, tables = self._groups
         dense = [one for one in dense if one.requires_grad]  # a frozen one must not decay
-        own = [torch.zeros_like(one) if one.grad is None else one.grad for one in dense]
-        tensors = [*own, *buffers, loss.reshape(1).to(own[0] if own else loss)]
-        flat = torch.cat([tensor.flatten() for tensor in tensors])
+        tensors = [torch.zeros_like(one) if one.grad is None else one.grad for one in dense]
+        tensors += [*buffers, loss.to((tensors or [loss])[0].dtype)]
+        sizes = [tensor.numel() for tensor in tensors]
+        flat = self._memory_for(sum(sizes), tensors[0])[: sum(sizes)]
+        torch.cat([tensor.reshape(-1) for tensor in tensors], out=flat)
         rows, values, to = self._rows() if tables else (None, None, [])
         everyone = self.processes.gather_numbers("step", row, weight, *to)
         total = float(everyone[:, 0].sum())
@@ -64,15 +70,21 @@ class GradientExchange:
             flat *= share
             self.processes.add(flat)
         else:
-            of = everyone[:, 1 + self.processes.rank].int().tolist()
-            flat, rows, values = self._sum(flat.cpu(), rows, values, share, to, of)
-            tables[0].grad = _sparse(rows, values, tables[0].shape, is_coalesced=True).to(tables[0].device)
-        mean = torch.split(flat.to(loss.device), [tensor.numel() for tensor in tensors])
+            rows, values = self._sum(rows, values, share, to, everyone[:, 1 + self.processes.rank].astype(int).tolist())
+            tables[0].grad = _sparse(rows, values, tables[0].shape, is_coalesced=True)
+        mean = torch.split(flat, sizes)
         for parameter, gradient in zip(dense, mean, strict=False):
             parameter.grad = gradient.view_as(parameter)
         for buffer, average in zip(buffers, mean[len(dense) :], strict=False):
             buffer.copy_(average.view_as(buffer))
-        return mean[-1][0].to(loss)
+        return mean[-1][0].to(loss.dtype)
+
+    def _memory_for(self, count: int, like: Tensor) -> Tensor:
+        """The vector in which dense gradients are averaged, padded by zeros to pieces of equal size."""
+        padded = -(-count // self.processes.count) * self.processes.count
+        if len(self._flat) != padded or self._flat.dtype != like.dtype or self._flat.device != like.device:
+            self._flat = like.new_zeros(padded)
+        return self._flat
 
     @cached_property
     def _groups(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
@@ -92,38 +104,34 @@ class GradientExchange:
             self.processes.barrier()
 
     def _rows(self) -> tuple[Tensor, Tensor, list[int]]:
-        """The rows (n,) of the table that have a gradient, each once, their gradients (n, d), both on the host, and how
-        many rows belong to the share of each process.
+        """The rows (n,) of the table that have a gradient, each once, their gradients (n, d), and how many rows belong
+        to the share of each process.
         """
+        (table,) = self._groups[1]
         if self.divided is not None:
             rows, values = self.divided.gradient()
+        elif table.grad is None:
+            rows, values = torch.empty(0, dtype=torch.int64), torch.empty(0, table.shape[1], dtype=table.dtype)
         else:
-            (table,) = self._groups[1]
-            if table.grad is None:
-                rows, values = torch.empty(0, dtype=torch.int64), torch.empty(0, table.shape[1], dtype=table.dtype)
-            else:
-                gradient = coalesced(table.grad)
-                rows, values = gradient.indices()[0].cpu(), gradient.values().cpu()
-        return rows, values, torch.bincount(self._owners(rows), minlength=self.processes.count).tolist()
+            gradient = coalesced(table.grad)
+            rows, values = gradient._indices()[0], gradient._values()
+        return rows, values, np.bincount(self._owners(rows).numpy(), minlength=self.processes.count).tolist()
 
     def _owners(self, rows: Tensor) -> Tensor:
         return rows % self.processes.count if self.divided is None else self.divided.owners(rows)
 
-    def _sum(
-        self, flat: Tensor, rows: Tensor, values: Tensor, factor: float, to: list[int], of: list[int]
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The sums over all processes of a vector (n,), cut into pieces of equal size, and of the rows of a table.
+    def _sum(self, rows: Tensor, values: Tensor, factor: float, to: list[int], of: list[int]) -> tuple[Tensor, Tensor]:
+        """The sums over all processes of the dense gradients, in place, and of the rows of a table.
 
         Each process contributes its own numbers times its factor. This one has `to[r]` rows of process r's share, and
         process r has `of[r]` rows of this one's. If processes keep the rows of their shares, the sums are those of this
         process's share; in a divided table they are numbered from its first row on.
         """
         count, dim = self.processes.count, values.shape[1]
-        width, each = -(-len(flat) // count), dim + 8 // values.element_size()
+        width, each = len(self._flat) // count, dim + 8 // values.element_size()
         sizes = [width + each * number for number in to]
-        sent = self._packed(flat, rows, values, factor, sizes, width)
-        sizes_of = [width + each * number for number in of]
-        received = self.processes.swap_rows(sent, sizes, sizes_of)
+        sent = self._packed(rows, values, factor, sizes, width)
+        received = self.processes.swap_rows(sent, sizes, [width + each * number for number in of])
         message = self.processes.send_buffer(width + 1, sent)
         piece = message[:width].copy_(received[0][:width])
         for one in received[1:]:
@@ -131,26 +139,23 @@ class GradientExchange:
         rows, values = self._sum_of_rows([one[width:] for one in received], dim)
         message[width] = values.square().sum()
         if self.own_rows is not None:
-            parts = self.processes.gather_parts(message, [width + 1] * count)
-            self.norm_of_rows = float(torch.stack([one[width] for one in parts]).double().sum().sqrt())
-            return torch.cat([one[:width] for one in parts])[: len(flat)], rows, values
-        piece = piece.clone()
-        counts = self.processes.gather_rows(torch.tensor([len(rows)]), [1] * count).tolist()
-        sizes = [width + each * number for number in counts]
-        parts = self.processes.gather_parts(torch.cat([piece, _joined(rows, values).flatten()]), sizes)
-        flat = torch.cat([one[:width] for one in parts])[: len(flat)]
-        return flat, *_parted(torch.cat([one[width:] for one in parts]), dim)
+            parts = self.processes.gather_rows(message, [width + 1] * count)
+            self.norm_of_rows = sqrt(sum(one[width].item() for one in parts))
+        else:
+            piece = piece.clone()
+            counts = self.processes.gather_rows(torch.tensor([len(rows)]), [1] * count)
+            sizes = [width + each * int(number) for number in counts]
+            parts = self.processes.gather_rows(torch.cat([piece, _joined(rows, values).flatten()]), sizes)
+            rows, values = _parted(torch.cat([one[width:] for one in parts]), dim)
+        torch.cat([one[:width] for one in parts], out=self._flat)
+        return rows, values
 
-    def _packed(
-        self, flat: Tensor, rows: Tensor, values: Tensor, factor: float, sizes: list[int], width: int
-    ) -> Tensor:
-        """The messages to the processes, of these sizes: a piece of the vector and the rows of the process's share."""
+    def _packed(self, rows: Tensor, values: Tensor, factor: float, sizes: list[int], width: int) -> Tensor:
+        """The messages to the processes: a piece of the dense gradients and the rows of the process's share."""
         sent = self.processes.send_buffer(sum(sizes), values)
         parts = torch.split(sent, sizes)
-        for part, piece in zip(parts, torch.split(flat, width), strict=False):
-            torch.mul(piece, factor, out=part[: len(piece)])
-        for number, part in enumerate(parts):
-            part[max(len(flat) - number * width, 0) : width] = 0  # the last pieces may be shorter
+        for part, piece in zip(parts, torch.split(self._flat, width), strict=True):
+            torch.mul(piece, factor, out=part[:width])
         if values.dtype == torch.float32 and native.serves(rows, values):
             ends = np.cumsum([0, *sizes[:-1]]) + width
             native.pack(
@@ -158,10 +163,9 @@ class GradientExchange:
             )
             return sent
         order = torch.argsort(self._owners(rows), stable=True)
-        entries, start = _joined(rows[order], values[order] * factor).flatten(), 0
-        for part in parts:
-            part[width:] = entries[start : start + len(part) - width]
-            start += len(part) - width
+        entries = _joined(rows[order], values[order] * factor).flatten()
+        for part, own in zip(parts, torch.split(entries, [size - width for size in sizes]), strict=True):
+            part[width:] = own
         return sent
 
     def _sum_of_rows(self, messages: Sequence[Tensor], dim: int) -> tuple[Tensor, Tensor]:
@@ -180,9 +184,8 @@ class GradientExchange:
 
 
 def _sparse(rows: Tensor, values: Tensor, shape: torch.Size, *, is_coalesced: bool = False) -> Tensor:
-    # Set explicitly, since torch warns otherwise.
-    with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
-        return torch.sparse_coo_tensor(rows.unsqueeze(0), values, shape, is_coalesced=is_coalesced)
+    # Without `check_invariants` torch warns.
+    return torch.sparse_coo_tensor(rows.unsqueeze(0), values, shape, is_coalesced=is_coalesced, check_invariants=False)
 
 
 def _joined(rows: Tensor, values: Tensor) -> Tensor:

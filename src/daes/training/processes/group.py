@@ -8,8 +8,10 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import Tensor
 
 from daes.embedding.processes import ProcessesDisagreeError, num_processes
@@ -75,10 +77,10 @@ class Processes:
         if self.count == 1:
             return [value]
         written = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
-        sizes = self.gather_rows(torch.tensor([len(written)]), [1] * self.count).tolist()
-        return [pickle.loads(one.numpy().data) for one in torch.split(self.gather_rows(written, sizes), sizes)]
+        sizes = [int(one) for one in self.gather_rows(torch.tensor([len(written)]), [1] * self.count)]
+        return [pickle.loads(one.numpy().data) for one in self.gather_rows(written, sizes)]
 
-    def gather_numbers(self, place: str, row: int, *numbers: float) -> Tensor:
+    def gather_numbers(self, place: str, row: int, *numbers: float) -> NDArray[np.float64]:
         """The numbers of all processes, (count, numbers); an error unless all are at the same place of the same row.
 
         Called before rows or gradients are exchanged: processes whose data have different lengths would otherwise
@@ -89,10 +91,14 @@ class Processes:
             row: the row of the stream.
             numbers: up to 1 + `count` of them.
         """
-        rest = [0.0] * (1 + self.count - len(numbers))  # the same size at every place
-        own = torch.tensor([[_PLACES.index(place), row, *numbers, *rest]], dtype=torch.float64)
-        everyone = self.gather_rows(own, [1] * self.count)
-        if not (everyone[:, :2] == everyone[0, :2]).all():
+        own = np.zeros(3 + self.count)  # the same size at every place
+        own[: 2 + len(numbers)] = _PLACES.index(place), row, *numbers
+        if self.memory is None:
+            everyone = torch.cat(list(self.gather_rows(torch.from_numpy(own[None]), [1] * self.count))).numpy()
+        else:
+            with self.communicating():
+                everyone = self.memory.gather_numbers(own)
+        if (everyone[:, :2] != everyone[0, :2]).any():
             rows = ", ".join(f"{int(row):,}" for row in everyone[:, 1])
             raise ProcessesDisagreeError(
                 f"the processes are at different rows ({rows}): they do not read the same data"
@@ -111,12 +117,8 @@ class Processes:
             with self.communicating():
                 dist.all_reduce(tensor)
 
-    def gather_rows(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
-        """The rows of all processes, (counts[0] + counts[1] + …, …); those of this one are (counts[rank], …)."""
-        return rows if self.count == 1 else torch.cat(list(self.gather_parts(rows, counts)))
-
-    def gather_parts(self, rows: Tensor, counts: Sequence[int]) -> Sequence[Tensor]:
-        """The same, process by process; valid until the next but one exchange."""
+    def gather_rows(self, rows: Tensor, counts: Sequence[int]) -> Sequence[Tensor]:
+        """The rows of all processes, `counts[r]` of process r; valid until the next but one exchange."""
         if self.memory is None:
             return self.swap_rows(torch.cat([rows] * self.count), [len(rows)] * self.count, counts)
         with self.communicating():

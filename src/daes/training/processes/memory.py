@@ -40,7 +40,7 @@ class SharedMemory:
 
     Args:
         control: memory mapped by all processes: `_HEAD` numbers, then for each process and mailbox its file, its size
-            and where in it the parts for the processes begin.
+            and where in it the parts for the processes begin; then twice the floats of `gather_numbers`.
         pids: the processes, by rank.
         timeout: seconds to wait for another process.
     """
@@ -48,7 +48,9 @@ class SharedMemory:
     def __init__(self, control: NDArray[np.int64], pids: Sequence[int], rank: int, timeout: float) -> None:
         self.pids, self.rank, self.count = list(pids), rank, len(pids)
         self._control, self._address = control, control.ctypes.data
-        self._entries = control[_HEAD:].reshape(self.count, 2, self.count + 3)
+        entries, numbers = control[_HEAD:].reshape(2, -1)
+        self._entries = entries.reshape(self.count, 2, self.count + 3)
+        self._numbers = numbers.view(np.float64).reshape(2, self.count, self.count + 3)
         self._timeout = timeout
         self._watch = select.poll()
         self._handles = [os.pidfd_open(pid) for pid in self.pids if pid != os.getpid()]
@@ -68,7 +70,7 @@ class SharedMemory:
             gather: exchanges the values of all processes by other means.
         """
         here, mark = _machine(), int.from_bytes(os.urandom(7))
-        size = 8 * (_HEAD + 2 * count * (count + 3))
+        size = 8 * (_HEAD + 4 * count * (count + 3))
         file, control = _new(size) if here is not None and rank == 0 else (-1, np.empty(0, np.uint8))
         if len(control):
             control.view(np.int64)[2] = mark
@@ -149,13 +151,22 @@ class SharedMemory:
             box = self._make_box(self._turn, 2 * size)
         return torch.from_numpy(box[:size]).view(like.dtype)
 
+    def gather_numbers(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The `count` + 3 numbers of each process, (count, count + 3); valid until the next but one call."""
+        # All have read what is overwritten here: they have called this once more since.
+        everyone: NDArray[np.float64] = self._numbers[0]
+        self._numbers = self._numbers[::-1]
+        everyone[self.rank] = own
+        self.barrier()
+        return everyone
+
     def swap(self, rows: Tensor, to: Sequence[int], of: Sequence[int]) -> list[Tensor]:
         """As `Processes.swap_rows`."""
         turn = self._write(rows, to)
         return self._parts(rows, turn, self._entries[:, turn, 2 + self.rank : 4 + self.rank].tolist(), of)
 
     def gather(self, rows: Tensor, counts: Sequence[int]) -> list[Tensor]:
-        """As `Processes.gather_parts`."""
+        """As `Processes.gather_rows`."""
         turn = self._write(rows, [0] * (self.count - 1) + [len(rows)])
         return self._parts(rows, turn, [(0, stop) for stop in self._entries[:, turn, -1].tolist()], counts)
 

@@ -1,6 +1,6 @@
 """One pass over a stream by several processes."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from daes.embedding import DividedEmbedding
-from daes.embedding.distributions import FeatureDistributions
 from daes.embedding.processes import ProcessesDisagreeError
 from daes.model import CTRModel, DeviceBatch
 from daes.stream.batch import Batch
@@ -90,6 +88,7 @@ class ProcessTrainer(StreamTrainer):
         self._exchanged_at = 0
         self._asked_to_stop: int | None = None
         self._random: list[dict[str, torch.Tensor]] = []
+        self._shared = set[int]()  # addresses of tensors in shared memory
 
     def _make_step(self) -> TrainingStep:
         self._gradients = GradientExchange(self.model, self.processes)
@@ -108,9 +107,12 @@ class ProcessTrainer(StreamTrainer):
     def _sharing(self, memory: SharedMemory) -> Iterator[None]:
         """Within it, tensors that the processes of one machine update together are in memory that they share."""
         self._check_equal(self.processes.gather(model_checksum(self.model)))
-        # Only the first process computes metrics; meanwhile the others update the statistics.
-        count, rank = self.processes.count, self.processes.rank
-        shared = self._divide_statistics((rank - 1) % count, count - 1, self.processes.barrier)
+        watching = any(self.processes.gather(bool(self.extra)))
+        columns, features = statistics_of(self.processes.rank, self.processes.count, watching=watching)
+        shared = self.model.evidence.divide(*columns, self.processes.barrier)
+        distributions = self.model.distributions
+        if distributions is not None:
+            shared += distributions.divide(*features)
         _, tables = self.model.parameter_groups()
         (optimizer, *more) = self.step.optimizers.parts
         if tables and self._divided is None and isinstance(optimizer, Adagrad) and not more:
@@ -118,6 +120,7 @@ class ProcessTrainer(StreamTrainer):
             self._gradients.shared = True
         with self.processes.communicating():
             memory.share(shared)
+        self._shared = {one.data_ptr() for one in shared}
         try:
             yield
         except BaseException:
@@ -125,14 +128,10 @@ class ProcessTrainer(StreamTrainer):
             raise
         finally:
             memory.unshare()
-            self._gradients.shared = False
-            self._divide_statistics(0, 1, lambda: None)
-
-    def _divide_statistics(self, part: int, parts: int, wait: Callable[[], None]) -> list[Tensor]:
-        """Let this process update only the statistics of its part of the columns; returns the tensors of all parts."""
-        shared = self.model.evidence.divide(part, parts, wait)
-        numbers = getattr(self.model.numerical, "distributions", None)
-        return [*shared, *(numbers.divide(part, parts) if isinstance(numbers, FeatureDistributions) else ())]
+            self._shared, self._gradients.shared = set(), False
+            self.model.evidence.divide(0, 1, lambda: None)
+            if distributions is not None:
+                distributions.divide(0, 1)
 
     def stop(self, number: int) -> None:
         """End `run` in all processes after the next exchange, with a checkpoint."""
@@ -241,7 +240,7 @@ class ProcessTrainer(StreamTrainer):
             "stop": self._asked_to_stop,
             # As arrays, since pickled tensors are much larger.
             "random": {name: part.numpy() for name, part in random_state(self.model.device).items()},
-            "checksum": model_checksum(self.model, self.exchanges),
+            "checksum": model_checksum(self.model, self.exchanges, self._shared),
         }
 
     def _check_equal(self, checksums: list[dict[str, int]]) -> None:
@@ -295,6 +294,19 @@ def part_of(start: int, stop: int, rank: int, count: int) -> tuple[int, int]:
     """
     rows = stop - start
     return start + rows * rank // count, start + rows * (rank + 1) // count
+
+
+def statistics_of(rank: int, count: int, *, watching: bool) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The share of process `rank` of `count` in the columns of the evidence, and in the features that are followed.
+
+    A share (r, n) has numbers r, r + n, …; it is empty if r is n. The first process, which computes metrics, follows
+    all features, unless it also watches the stream for a report. The others count.
+
+    >>> statistics_of(0, 3, watching=False), statistics_of(2, 3, watching=False)
+    (((2, 2), (0, 1)), ((1, 2), (1, 1)))
+    """
+    columns = (rank - 1) % count, count - 1
+    return columns, columns if watching else (min(rank, 1), 1)
 
 
 def _in_order(parts: list[NDArray[np.float32]], lengths: list[int]) -> NDArray[np.float32]:
