@@ -13,6 +13,10 @@ from daes import native
 from daes.native.arrays import address
 
 
+_APART = 16
+"""`APART` of `kernels.c`."""
+
+
 class _Cells(ctypes.Structure):
     """`found_cells` of `kernels.c`."""
 
@@ -35,7 +39,8 @@ class Found:
         count = rows.shape[0] * (numbers + rows.shape[1])
         self._memory = (
             torch.empty(2 * count, dtype=torch.int64),
-            *torch.empty(2, count, dtype=torch.int32).unbind(),
+            torch.empty(count, dtype=torch.int32),
+            torch.empty(count + _APART * (numbers + rows.shape[1]), dtype=torch.int32),
             *torch.empty(2, count, dtype=torch.float32).unbind(),
             torch.empty(2 * count, dtype=torch.float32),
             torch.empty(8 * count, dtype=torch.float64),

@@ -41,6 +41,7 @@
 #endif
 
 enum { BLOCK = 256 };
+enum { APART = 16 }; /* columns of 2^k rows would share the same few places of a cache */
 enum { AHEAD = 16 }; /* rows of large tables are asked for so many look-ups before they are read */
 
 /* The row of each id in one table of all fields (CategoricalEmbedding.rows, mode="hash"). */
@@ -232,7 +233,7 @@ typedef struct {
 /* The cells of a batch of `rows`: `count` different ones, of which the first `bins` are of numbers and the others, of
  * ids, are ascending; slots (rows, q + p): which of them a row has. There is room for twice as many cells as rows have.
  * odds and sure (count,) and errors (2, count) are what is known of the cells, sums (count, 8) what a batch adds to them;
- * values (q + p, rows) are what the fields are in Combinations, modulo its cells, if there are any. */
+ * values (q + p, rows + APART) are what the fields are in Combinations, modulo its cells, if there are any. */
 typedef struct {
     int64_t rows, count, bins;
     int64_t *cells;
@@ -315,13 +316,14 @@ INLINE void find_cells(const evidence *e, const float *numbers, const int64_t *p
     find_bins(e, numbers, rows, slots, n);
     for (int64_t i = 0; combined && parts > 1 && i < rows; i++) { /* combinations are of all columns */
         for (int64_t f = 0; f < q; f++)
-            to->values[f * rows + i] = value_of_bin(e, &by, f, slots[i * n + f]);
-        for (int64_t f = 0; f < p; f++) to->values[(q + f) * rows + i] = (int32_t)remainder_of(&by, places[i * p + f]);
+            to->values[f * (rows + APART) + i] = value_of_bin(e, &by, f, slots[i * n + f]);
+        for (int64_t f = 0; f < p; f++)
+            to->values[(q + f) * (rows + APART) + i] = (int32_t)remainder_of(&by, places[i * p + f]);
     }
     for (int64_t i = 0; i < rows; i++)
         for (int64_t f = part; f < q; f += parts) {
             int64_t cell = slots[i * n + f], fresh = !distinct || known[cell] < 0;
-            if (combined) to->values[f * rows + i] = value_of_bin(e, &by, f, cell);
+            if (combined) to->values[f * (rows + APART) + i] = value_of_bin(e, &by, f, cell);
             int32_t slot = fresh ? (int32_t)found : known[cell];
             cells[found] = cell;
             if (distinct) known[cell] = slot;
@@ -332,7 +334,7 @@ INLINE void find_cells(const evidence *e, const float *numbers, const int64_t *p
     for (int64_t i = 0; i < rows; i++)
         for (int64_t f = part; f < p; f += parts) {
             int64_t k = i * p + f, cell = first + places[k];
-            if (combined) to->values[(q + f) * rows + i] = (int32_t)remainder_of(&by, places[k]);
+            if (combined) to->values[(q + f) * (rows + APART) + i] = (int32_t)remainder_of(&by, places[k]);
             if (distinct && k + AHEAD < rows * p) PREFETCH(known + first + places[k + AHEAD]);
             if (!distinct) slots[i * n + q + f] = (int32_t)found;
             cells[found] = cell;
@@ -458,7 +460,7 @@ INLINE void find_combined(const evidence *e, const found_cells *of, const diviso
     const int64_t n = e->q + (e->ids ? e->p : 0), *fields = e->combined + 3 * k;
     const int32_t *values[3];
     for (int j = 0; j < 3; j++)
-        values[j] = fields[j] < 0 || fields[j] >= n ? none : of->values + fields[j] * of->rows + start;
+        values[j] = fields[j] < 0 || fields[j] >= n ? none : of->values + fields[j] * (of->rows + APART) + start;
     if (!by->inverse) {
         for (int64_t i = 0; i < count; i++)
             cells[i] = (int32_t)combined_cell(by, values[0][i], values[1][i], values[2][i]);
