@@ -202,10 +202,10 @@ def test_models_with_other_crosses_are_called():
     STREAM.seek({"row": 0})
     for options in ({"rank": 2}, {"hidden": ()}):
         model = fresh_model(backbone="dcnv2", backbone_options=options)
-        assert not TrainingStep(model, TrainConfig()).uses_loops
+        assert not WholeModel(model).fits
     model = fresh_model(backbone="dcnv2")
     step = TrainingStep(model, TrainConfig())
-    assert step.uses_loops
+    assert WholeModel(step.model).fits
     seen = []
     model.backbone.cross.maps[1].register_forward_hook(lambda *_: seen.append(1))
     step.score_and_learn(batch, 0)

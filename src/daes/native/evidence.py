@@ -12,7 +12,6 @@ from torch import Tensor
 from daes import native
 from daes.native.arrays import address
 
-
 _APART = 16
 """`APART` of `kernels.c`."""
 

@@ -1829,7 +1829,8 @@ int64_t daes_score(const whole_model *m, const float *numbers, const int64_t *id
     for (int64_t l = 0; l <= m->num_layers; l++) widest = m->widths[l] > widest ? m->widths[l] : widest;
     int64_t cells = m->counts->q + p, combined = m->counts->num_combined;
     int64_t each = 4 * q + d + 2 * widest + 4 * cells + combined;
-    int64_t *places = malloc(rows * ((p + cells) * sizeof(int64_t) + each * sizeof(float)));
+    int64_t *places =
+        malloc(rows * ((p + cells) * sizeof(int64_t) + each * sizeof(float)) + APART * cells * sizeof(int32_t));
     if (!places) return 0;
     float *inputs = (float *)(places + rows * (p + cells)), *upper = inputs + rows * 2 * q, *sums = upper + rows * q;
     float *x = sums + rows * d, *y = x + rows * widest, *odds = y + rows * widest, *sure = odds + rows * cells;

@@ -103,15 +103,19 @@ class TrainingStep:
 
     @property
     def uses_loops(self) -> bool:
-        """Whether compiled loops do the work of a step, so that further threads of torch help little."""
-        return self._whole is not None and self._whole.fits
+        """Whether compiled loops do most of the work of a step, so that further threads of torch help little."""
+        return self._whole is not None and self._whole.fits and not self._halves
 
     @property
     def halves_batches(self) -> bool:
         """Whether the backbone uses two threads of its own where torch has one: two of torch are no faster then."""
-        backbone = self.model.backbone
         large = self.config.batch_size >= MANY_ROWS and self.model.device.type == "cpu" and not self.config.amp
-        return large and isinstance(backbone, Backbone) and backbone.halves_batches
+        return large and self._halves
+
+    @property
+    def _halves(self) -> bool:
+        backbone = self.model.backbone
+        return isinstance(backbone, Backbone) and backbone.halves_batches
 
     def prepare(self, batch: Batch | DeviceBatch) -> DeviceBatch:
         """The batch's tensors on the model's device; a prepared batch is returned as it is."""
