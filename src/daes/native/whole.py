@@ -29,7 +29,7 @@ _NUMBERS = ("q", "p", "d", "K", "M", "plain", "num_layers")
 LEARNED = ("table", "linear", "missing", "rows", "first_order", "evidence", "recent", "combined")
 _FLOATS = ("knots", "centre", "scale", *LEARNED)
 _WHOLE = ("sizes", "offsets", "widths")
-FEW_ROWS = 32
+_FEW_ROWS = 32
 """From there on matrix products of torch are quicker than loops."""
 _ROWS_SCORED = 1024
 """Rows scored at a time, which stay in the cache."""
@@ -182,6 +182,11 @@ def _layer_shapes(
 class Scores(Whole):
     """Logits of a model that does not change any more; any number of threads may call it."""
 
+    @property
+    def max_loop_rows(self) -> int:
+        """The largest number of rows that one call into compiled loops scores; of more, products are torch's."""
+        return 0 if self._crosses else _FEW_ROWS
+
     def __call__(self, numbers: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """Logits (B,) of numbers (B, q) and ids (B, p)."""
         numbers, ids = np.ascontiguousarray(numbers, np.float32), np.ascontiguousarray(ids, np.int64)
@@ -189,7 +194,7 @@ class Scores(Whole):
         if (numbers.shape, ids.shape) != shapes:
             raise ValueError(f"numbers and ids must have the shapes {shapes}, got {numbers.shape} and {ids.shape}")
         logits = np.empty(len(numbers), np.float32)
-        if len(numbers) > FEW_ROWS or self._crosses:
+        if len(numbers) > self.max_loop_rows:
             self._score(torch.from_numpy(numbers), torch.from_numpy(ids), torch.from_numpy(logits))
         elif not native._library.daes_score(
             self._address, numbers.ctypes.data, ids.ctypes.data, len(numbers), logits.ctypes.data

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from daes.model import CTRModel
-from daes.native.whole import FEW_ROWS
 from daes.serving.compiled import CompiledScores
 from daes.serving.rows import RowError, hash_category, prepare
 from daes.stream.arrow import pa
@@ -92,7 +91,7 @@ class Scorer:
 
     def logits(self, batch: Batch) -> Tensor:
         """Logits (B,) as the model computes them."""
-        if self._whole is not None and (self._compiled is None or len(batch) <= FEW_ROWS):
+        if self._whole is not None and (self._compiled is None or len(batch) <= self._whole.max_loop_rows):
             return torch.from_numpy(self._whole(batch.numerical, batch.categorical))
         numerical, categorical = torch.from_numpy(batch.numerical), torch.from_numpy(batch.categorical)
         if self._compiled is None or not len(batch):
