@@ -106,6 +106,14 @@ class TestFewOperations:
         with mode():
             assert torch.equal(backbone(*[one.clone() for one in given]), expected)
 
+    def test_a_cross_more_is_not_left_out(self):
+        backbone = make()
+        backbone.cross.maps.append(torch.nn.Linear(backbone.input_dim, backbone.input_dim))
+        given = rows_of(backbone, 5)
+        assert not is_fast(backbone) or native._library is None
+        expected = deepcopy(backbone).double()(*[one.double() for one in given])
+        assert torch.allclose(backbone(*given).double(), expected, atol=1e-5)
+
     @pytest.mark.parametrize("name", ["cross", "cross.maps.1", "deep", "deep.0", "readout"])
     def test_a_hook_is_called(self, name):
         backbone, seen = make(), []

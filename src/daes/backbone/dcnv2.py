@@ -93,7 +93,7 @@ class DCNv2(Backbone):
         if not (unchanged(cross, MatrixCross) and unchanged(deep, HiddenLayers) and unchanged(readout, Readout)):
             return None
         hidden = deep.weights()
-        if self.rank is not None or hidden is None:
+        if self.rank is not None or hidden is None or len(cross.maps) != self.layers:
             return None
         found: list[Any] = []
         for linear in cross.maps._modules.values():

@@ -108,9 +108,10 @@ def _share(rank, make_model, rows, schema, config, options, by_messages):
     [
         ({"backbone": "deepfm"}, {}),
         ({"backbone": "deepfm"}, {"clip_norm": 0.01}),
+        ({"backbone": "dcnv2"}, {}),
         ({"backbone": "dcnv2", "categorical_options": {"mode": "vocabulary", "min_count": 2}}, {}),
     ],
-    ids=["compiled step", "clipped", "vocabulary"],
+    ids=["compiled step", "clipped", "crosses", "vocabulary"],
 )
 def test_shared_memory_changes_no_bit(world, options, changes, in_processes, make_model, make_rows, schema):
     """Counted once, each column by one process, and each row of the table changed by one: as if each did it all."""
