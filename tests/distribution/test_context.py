@@ -13,9 +13,9 @@ from scipy import stats
 from daes.distribution.context import (
     Correction,
     _codes,
-    _corrected,
     _Feature,
     _pool,
+    correct_p_values,
     rank_context_fields,
     smallest_cardinality,
 )
@@ -85,10 +85,10 @@ def test_strength_has_its_closed_form() -> None:
 def test_corrections(given: list[float]) -> None:
     p = np.array(given)
     holm = [max(other * sum(third >= other for third in given) for other in given if other <= value) for value in given]
-    assert _corrected(p, "holm") == pytest.approx([min(1.0, value) for value in holm])
-    assert _corrected(p, "bonferroni") == pytest.approx([min(1.0, value * p.size) for value in given])
+    assert correct_p_values(p, "holm") == pytest.approx([min(1.0, value) for value in holm])
+    assert correct_p_values(p, "bonferroni") == pytest.approx([min(1.0, value * p.size) for value in given])
     if given:
-        assert _corrected(p, "bh") == pytest.approx(stats.false_discovery_control(p))
+        assert correct_p_values(p, "bh") == pytest.approx(stats.false_discovery_control(p))
 
 
 def informed(size: int = 20_000, seed: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:

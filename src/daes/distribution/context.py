@@ -164,7 +164,7 @@ def rank_context_fields(
 
     tested = freedom > 0
     p_values = np.ones_like(strengths)
-    p_values[tested] = _corrected(chi2.sf(statistics[tested], freedom[tested]), correction)
+    p_values[tested] = correct_p_values(chi2.sf(statistics[tested], freedom[tested]), correction)
     rows = [
         ContextField(
             field=name,
@@ -277,7 +277,7 @@ def _pool(groups: Ints, min_group_size: int) -> Ints:
     return number[groups]
 
 
-def _corrected(p: Floats, correction: Correction) -> Floats:
+def correct_p_values(p: Floats, correction: Correction) -> Floats:
     """p-values adjusted for their number. (Of these corrections, scipy has only Benjamini–Hochberg.)"""
     count = p.size
     if correction == "bonferroni":

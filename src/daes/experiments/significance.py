@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from daes.distribution.context import correct_p_values
 from daes.extras import require
 
 Floats = NDArray[np.float64]
@@ -115,10 +116,7 @@ def holm(p_values: ArrayLike) -> Floats:
     p = np.asarray(p_values, dtype=np.float64)
     if p.ndim != 1 or not ((p >= 0) & (p <= 1)).all():
         raise ValueError(f"p_values must be a list of numbers from 0 to 1, got {p.tolist()}")
-    order = np.argsort(p)
-    corrected = np.empty(p.size)
-    corrected[order] = np.minimum(np.maximum.accumulate(p[order] * (p.size - np.arange(p.size))), 1.0)
-    return corrected
+    return correct_p_values(p, "holm")
 
 
 @dataclass(frozen=True)
