@@ -9,7 +9,8 @@ import pytest
 
 from daes.paper import EXPERIMENTS, Execution, Experiment, ExperimentResult, ExperimentSettings, figures
 from daes.paper.data import describe
-from daes.paper.result import command_of, plain, settings_of, versions
+from daes.paper.result import command_of, settings_of, versions
+from daes.storage.run_folder import plain
 from daes.stream.dataset import Dataset
 from daes.stream.datasets.criteo import CRITEO
 

@@ -124,7 +124,7 @@ def _range(missing: Any) -> str:
 
 
 def _plain(profiles: "dict[str, DriftProfile]") -> dict[str, Any]:
-    from daes.training.monitor import plain
+    from daes.storage.run_folder import plain
 
     series = ("psi", "ks", "psi_by_chance", "ks_by_chance", "missing", "counts")
     return {

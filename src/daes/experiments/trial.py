@@ -19,12 +19,11 @@ from daes.experiments.predictions import Predictions
 from daes.experiments.rivals import RIVALS
 from daes.metrics import StreamMetrics
 from daes.model import CTRModel
-from daes.storage.run_folder import strict
+from daes.storage.run_folder import plain, strict
 from daes.stream.batch import Batch
 from daes.stream.dataset import Dataset
 from daes.stream.source import Source
 from daes.training.config import TrainConfig
-from daes.training.monitor import plain
 from daes.training.offline import OfflineConfig, iter_part, read_part, split_rows, train_offline
 from daes.training.optimizer import count_parameters
 from daes.training.trainer import BatchCallback, StreamTrainer

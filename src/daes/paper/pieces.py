@@ -8,7 +8,7 @@ from daes.experiments.fingerprint import code_fingerprint
 from daes.experiments.log import ResultLog, result_key
 from daes.experiments.workers import Task
 from daes.paper.experiment import Execution, Findings, OutOfTimeError
-from daes.paper.result import plain
+from daes.storage.run_folder import plain
 
 
 def run_pieces(

@@ -1,24 +1,20 @@
 """A result as a small JSON file: the findings with their data, settings, versions and command."""
 
 import json
-import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
-
-import numpy as np
 
 from daes.experiments.fingerprint import code_fingerprint
 from daes.paper.data import without_folders
 from daes.paper.experiment import Experiment, ExperimentSettings, Findings
 from daes.storage.durable import write_text
+from daes.storage.run_folder import plain
 from daes.training.environment import environment
 
 FORMAT = "daes.paper"
-DIGITS = 6
-"""Significant digits of the numbers in a result."""
 
 
 class NotAResultError(ValueError):
@@ -131,25 +127,6 @@ def versions() -> dict[str, str]:
     packages = {name: made_with["packages"].get(name) for name in ("numpy", "torch", "scipy")}
     found = {"daes": made_with["daes"], "code": code_fingerprint("paper"), "python": made_with["python"], **packages}
     return {name: version for name, version in found.items() if version is not None}
-
-
-def plain(content: Any) -> Any:
-    """Plain values for strict JSON: `DIGITS` significant digits, None for NaN and infinities, lists for arrays.
-
-    >>> plain({"kl": np.float64(0.123456789), "auc": float("nan"), "sizes": np.array([1, 2])})
-    {'kl': 0.123457, 'auc': None, 'sizes': [1, 2]}
-    """
-    if isinstance(content, np.ndarray):
-        return plain(content.tolist())
-    if isinstance(content, np.generic):
-        return plain(content.item())
-    if isinstance(content, float):
-        return float(f"{content:.{DIGITS}g}") if math.isfinite(content) else None
-    if isinstance(content, Mapping):
-        return {str(key): plain(value) for key, value in content.items()}
-    if isinstance(content, Sequence) and not isinstance(content, str):
-        return [plain(value) for value in content]
-    return content
 
 
 def _dump(content: Mapping[str, Any]) -> str:

@@ -9,9 +9,10 @@ from daes.experiments.log import ARRAYS, LOCK, RESULTS
 from daes.paper import EXPERIMENTS, figures
 from daes.paper.data import describe, name_in, open_dataset
 from daes.paper.experiment import Execution, Experiment, ExperimentSettings
-from daes.paper.result import ExperimentResult, command_of, plain, settings_of, versions
+from daes.paper.result import ExperimentResult, command_of, settings_of, versions
 from daes.storage.durable import remove_temporary_files, write_text
 from daes.storage.lock import WriterLock
+from daes.storage.run_folder import plain
 
 WORK = "work"
 """The folder within the results that holds their trials."""

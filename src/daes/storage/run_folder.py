@@ -196,16 +196,33 @@ def parse_json(text: bytes, path: Path) -> dict[str, Any]:
     return content
 
 
-def strict(content: Any) -> Any:
-    """Plain values as in strict JSON: None for NaN and infinities, lists for tuples.
+def strict(content: Any, digits: int | None = None) -> Any:
+    """Plain values as in strict JSON: None for NaN and infinities, lists for tuples and arrays.
+
+    Args:
+        digits: significant digits of floats; None for all of them.
 
     >>> strict({"auc": math.nan, "widths": (128, 32)})
     {'auc': None, 'widths': [128, 32]}
     """
+    if hasattr(content, "tolist"):
+        return strict(content.tolist(), digits)
     if isinstance(content, float):
-        return content if math.isfinite(content) else None
+        if not math.isfinite(content):
+            return None
+        return content if digits is None else float(f"{content:.{digits}g}")
     if isinstance(content, Mapping):
-        return {key: strict(value) for key, value in content.items()}
+        return {str(key): strict(value, digits) for key, value in content.items()}
     if isinstance(content, Sequence) and not isinstance(content, str):
-        return [strict(value) for value in content]
+        return [strict(value, digits) for value in content]
     return content
+
+
+def plain(content: Any) -> Any:
+    """The same with six significant digits, enough for results and figures.
+
+    >>> import numpy as np
+    >>> plain({"kl": np.float64(0.123456789), "auc": float("nan"), "sizes": np.array([1, 2])})
+    {'kl': 0.123457, 'auc': None, 'sizes': [1, 2]}
+    """
+    return strict(content, 6)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from daes.distribution.binned import DriftBins
 from daes.distribution.distinct import DistinctCounts
 from daes.embedding.distributions import FeatureDistributions
 from daes.metrics.base import sigmoid
+from daes.storage.run_folder import plain
 from daes.stream.batch import Batch
 from daes.stream.schema import Schema
 from daes.training.trainer import StreamTrainer
@@ -307,20 +307,6 @@ class Monitor:
             "psi_by_chance": (self.bins.filled.astype(np.float64) - 1.0) * inverse,
             "ks_by_chance": float(np.sqrt(np.pi / 2) * np.log(2)) * np.sqrt(inverse),
         }
-
-
-def plain(values: Any) -> Any:
-    """An array as nested lists for JSON: six significant digits, None where a value is NaN or infinite.
-
-    >>> plain(np.array([[1 / 3, np.nan]]))
-    [[0.333333, None]]
-    """
-    array = np.asarray(values)
-    if array.dtype.kind != "f":
-        return array.tolist()
-    if array.ndim > 1:
-        return [plain(row) for row in array]
-    return [float(f"{value:.6g}") if isfinite(value) else None for value in array.tolist()]
 
 
 def _scores(batch: Batch, logits: NDArray[np.float32]) -> Floats:

@@ -9,13 +9,13 @@ from daes.embedding import DividedEmbedding
 from daes.model import CTRModel
 from daes.storage.dead_letters import DeadLetters
 from daes.storage.durable import write_text
-from daes.storage.run_folder import RunFolder
+from daes.storage.run_folder import RunFolder, plain
 from daes.stream.dataset import Dataset
 from daes.stream.messages import MessageSource, parse_offsets
 from daes.stream.source import Source
 from daes.training.importance import RecentRows, feature_importance
 from daes.training.label_join import LabelJoin
-from daes.training.monitor import Monitor, plain
+from daes.training.monitor import Monitor
 from daes.training.step import TrainingError
 from daes.training.trainer import StreamTrainer, TrainResult
 
