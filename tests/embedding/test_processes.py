@@ -12,6 +12,7 @@ from daes.embedding import build_embedding
 from daes.embedding.processes import num_processes
 
 WORKER = """
+import os
 import sys
 from datetime import timedelta
 import torch
@@ -65,6 +66,7 @@ vocabulary = CategoricalEmbedding({"city": 10}, 4, mode="vocabulary")
 refused(lambda: vocabulary.train()(torch.ones(8, 1, dtype=torch.int64)), "the vocabularies of 2 processes")
 refused(lambda: TrainingStep(model, TrainConfig()), "the models of 2 processes")
 dist.destroy_process_group()
+os._exit(0)  # threads of DistributedDataParallel at times abort a process that ends as usual
 """
 
 
