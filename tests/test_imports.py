@@ -121,10 +121,13 @@ class TestWithoutExtras:
 
 
 @pytest.mark.parametrize(("arguments", "code"), [(["--version"], 0), (["--no-such-option"], 2)])
-def test_with_torchrec_the_command_waits_for_no_thread_at_its_end(arguments, code):
+@pytest.mark.parametrize(
+    "distributed", ["sys.modules['torchrec'] = types.ModuleType('torchrec')", "os.environ['WORLD_SIZE'] = '2'"]
+)
+def test_one_of_several_processes_waits_for_no_thread_at_its_end(distributed, arguments, code):
     script = f"""
-import atexit, sys, threading, types
-sys.modules["torchrec"] = types.ModuleType("torchrec")
+import atexit, os, sys, threading, types
+{distributed}
 threading.Thread(target=threading.Event().wait, args=(600,)).start()
 atexit.register(print, "said at the end")
 sys.argv = ["daes", *{arguments}]

@@ -19,8 +19,9 @@ def main() -> None:
     try:
         build_app()(prog_name="daes")
     except SystemExit as ended:
-        # Threads of TorchRec's libraries sometimes abort a process at its regular end, when all is done.
-        if "torchrec" in sys.modules and isinstance(ended.code, int | None):
+        # Threads of torch.distributed and of TorchRec sometimes abort a process at its regular end, when all is done.
+        distributed = "torchrec" in sys.modules or os.environ.get("WORLD_SIZE", "1") != "1"
+        if distributed and isinstance(ended.code, int | None):
             atexit._run_exitfuncs()
             sys.stdout.flush()
             sys.stderr.flush()
