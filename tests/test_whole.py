@@ -10,6 +10,7 @@ from torch import nn
 from daes import native
 from daes.model import CTRModel, DeviceBatch
 from daes.native import crosses, products, projection, threads
+from daes.native import gradients as native_gradients
 from daes.native import whole as whole_model
 from daes.serving.scorer import probe_batch
 from daes.simulation import AdStream
@@ -111,7 +112,7 @@ def gradients(model):
 
 def project(monkeypatch, dense):
     """Let vectors be multiplied once, whatever the batch; those of rows from this part of different ids on, or all."""
-    monkeypatch.setattr(whole_model, "_PROJECTED_ROWS", 1000 if dense is None else 1)
+    monkeypatch.setattr(native_gradients, "_PROJECTED_ROWS", 1000 if dense is None else 1)
     monkeypatch.setattr(projection, "_DISTINCT", 1.0)
     monkeypatch.setattr(projection, "_DENSE", dense)
 
@@ -568,7 +569,7 @@ def test_vectors_are_multiplied_once_where_that_pays(kind):
 def test_a_second_thread_changes_nothing_that_is_counted_or_chosen(backbone, monkeypatch):
     """Combinations are chosen on the way, and new ones start with a weight of their own."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    monkeypatch.setattr(whole_model, "_PROJECTED_ROWS", 10**9)
+    monkeypatch.setattr(native_gradients, "_PROJECTED_ROWS", 10**9)
     found = []
     for many in (2, 10**9):
         monkeypatch.setattr(threads, "MANY_ROWS", many)

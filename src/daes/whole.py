@@ -14,8 +14,9 @@ from daes.embedding.interpolation import blend_rows
 from daes.evidence import EvidenceInputs
 from daes.model import CTRModel
 from daes.native.evidence import Counts, Found
+from daes.native.gradients import Gradients
 from daes.native.network import Network
-from daes.native.whole import LEARNED, Gradients, Scores
+from daes.native.whole import LEARNED, Scores
 from daes.stream.schema import Schema
 
 _LOSS = CTRModel.cross_entropy
