@@ -32,9 +32,9 @@ USES = {
         done = len(Dataset.open("rows.csv").sample(40))
     """,
     "save": """
-        model = daes.CTRModel(schema, sizes=5)
-        model.save_pretrained("model")
-        done = daes.CTRModel.from_pretrained("model").schema == schema
+        from daes.extras import require
+        daes.CTRModel(schema, sizes=5).save_pretrained("model")
+        done = len(require("safetensors.torch").load_file("model/model.safetensors"))
     """,
     "stats": """
         done = daes.CTRModel.from_sample(schema, batch, context="ranked").predict_proba(batch).shape[0]
@@ -46,7 +46,7 @@ USES = {
     """,
     "plot": """
         from daes.paper.figures import panels
-        done = panels(1, 1, 4, 3) is not None
+        done = panels(1, 1, 3) is not None
     """,
     "datasets": """
         from daes.stream import Dataset
@@ -272,10 +272,12 @@ class TestInstalled:
                 optimizer.step()
             reservoir = daes.JumpReservoir(size=10, seed=0)
             reservoir.update(np.arange(1000.0))
-            done = [model.loss(batch).item() < before, reservoir.sample.size, daes.__file__]
+            model.save_pretrained("model")
+            saved = daes.CTRModel.from_pretrained("model").schema == schema
+            done = [model.loss(batch).item() < before, reservoir.sample.size, saved, daes.__file__]
         """
-        kind, (learned, members, file) = environment.use(script)
-        assert (kind, learned, members) == ("done", True, 10)
+        kind, (learned, members, saved, file) = environment.use(script)
+        assert (kind, learned, members, saved) == ("done", True, 10, True)
         assert Path(file).is_relative_to(environment.folder)
 
     def test_every_extra_is_used(self):
