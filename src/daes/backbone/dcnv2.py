@@ -196,7 +196,7 @@ def _by_autograd(
 
 def _halves(rows: int) -> list[list[slice]]:
     """The rows of a batch in slices, one or two lists of them."""
-    parts = row_slices(0, rows)
+    parts = row_slices(rows)
     middle = len(parts) // 2
     return [one for one in (parts[:middle], parts[middle:]) if one]
 

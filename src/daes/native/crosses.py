@@ -12,10 +12,10 @@ _ROWS = 512
 """Rows computed at a time, which stay in the cache. Several threads of torch share operations on all rows."""
 
 
-def row_slices(start: int, stop: int) -> list[slice]:
-    """The rows from `start` to `stop` in slices that are computed one after the other."""
-    each = _ROWS if torch.get_num_threads() == 1 else max(stop - start, 1)
-    return [slice(first, min(first + each, stop)) for first in range(start, max(stop, start + 1), each)]
+def row_slices(rows: int) -> list[slice]:
+    """So many rows in slices that are computed one after the other, at least one."""
+    each = _ROWS if torch.get_num_threads() == 1 else max(rows, 1)
+    return [slice(first, min(first + each, rows)) for first in range(0, max(rows, 1), each)]
 
 
 def cross(inputs: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
@@ -41,8 +41,8 @@ def cross_backward(
     Args:
         inputs, weights: as of `cross`.
         kept: what `cross` gave.
-        up: the gradient of x_L, which is changed.
-        plus: a gradient of the inputs that is known already, which becomes the second part.
+        up: the gradient of x_L.
+        plus: a gradient of the inputs that is known already; it is changed, and becomes the second part.
     """
     crossed = [inputs, *kept[1::2]]
     for layer in reversed(range(len(weights) // 2)):

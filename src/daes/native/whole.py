@@ -100,7 +100,7 @@ class Whole:
         """The logits of a share of a batch that was looked up."""
         native._library.daes_inputs(self._address, share.space, numbers.data_ptr(), share.start, share.stop)
         share.crossed.clear()
-        for rows in row_slices(0, share.stop - share.start) if self._crosses else ():
+        for rows in row_slices(share.stop - share.start) if self._crosses else ():
             crossed, logits = cross(share.hidden[0][rows], self._crosses), share.logits[rows]
             torch.addmv(logits, crossed[-1], self._crossed_readout, out=logits)
             if self._learns:
