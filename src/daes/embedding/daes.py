@@ -222,7 +222,7 @@ class DAES(NumericalEmbedding):
             self._check_context(context, values.shape[0])
         table, square = self.meta_embeddings.unsqueeze(0), None
         if vectors is not None and self.modulation == "gate":
-            table = table * gate_factors(vectors, self.modulation_weight, self.beta).unsqueeze(-1)
+            table = kernels.gate_tables(vectors, self.modulation_weight, self.meta_embeddings, self.beta)
         elif vectors is not None:
             square, table = tran_matrices(vectors, self.modulation_weight), table * (1.0 - self.beta)
         places = values, self._place_knots(), self.distributions

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from daes.distribution import JumpReservoir
+from daes.distribution.base import rank_of
 from daes.embedding.distributions import FeatureDistributions
 from daes.embedding.kernels import usable
 
@@ -117,3 +118,33 @@ def test_acceptances_on_a_device_stay_where_they_are(kernel_device):
     schedule = JumpReservoir(20).schedule.take(module._rows)
     np.testing.assert_array_equal(positions[: schedule.slots.size], schedule.positions)
     np.testing.assert_array_equal(slots[: schedule.slots.size], schedule.slots)
+
+
+@pytest.mark.parametrize("tiles", [0, 1 / 64, 2 + 1 / 64])
+@pytest.mark.parametrize("kind", ["lognormal", "ties", "both signs", "two far apart", "in order", "tiny"])
+def test_quantiles_of_many_tiles_are_those_of_a_sort(kernel_device, monkeypatch, tiles, kind):
+    from daes.embedding.kernels import observation
+
+    monkeypatch.setattr(observation, "_RANKS", 2)
+    random, rows = np.random.default_rng(3), 5 * observation.TILE
+    values = {
+        "lognormal": random.lognormal(0, 3, rows),
+        "ties": random.integers(0, 3, rows) * random.choice([0.0, -0.0, 1.0], rows),
+        "both signs": random.standard_cauchy(rows),
+        "two far apart": np.where(np.arange(rows) < rows // 5, -3e38, 1e-42),
+        "in order": np.arange(rows) - 100.0,  # tiles that have nothing in common
+        "tiny": random.normal(0, 1e-44, rows),
+    }[kind].astype(np.float32)
+    slots = torch.from_numpy(np.stack([values, values[::-1]])).to(kernel_device)
+    levels = torch.tensor([1e-9, 0.01, 0.25, 1 / 3, 0.5, 0.75, 1.0, 0.999], dtype=torch.float64, device=kernel_device)
+    count = torch.tensor([int(tiles * observation.TILE), rows], device=kernel_device)
+    knots = torch.full((2, len(levels) + 1), torch.inf, device=kernel_device)
+    knots[:, 0] = -torch.inf
+    centre, scale = torch.zeros(2, device=kernel_device), torch.zeros(2, device=kernel_device)
+    observation.refresh(slots, count, levels, knots, centre, scale)
+    for feature, many in enumerate(count.tolist()):
+        wanted = np.array([np.nan] * 7 + [0.0])  # of nothing
+        if many:
+            ranks = rank_of(levels.cpu().numpy(), many).astype(int)
+            wanted = np.sort(slots[feature, :many].cpu().numpy())[ranks - 1]
+        np.testing.assert_array_equal([*knots[feature, 1:-1].tolist(), float(centre[feature])], wanted)

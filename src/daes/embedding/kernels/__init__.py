@@ -84,6 +84,14 @@ def blend(
     return fields, inputs
 
 
+def gate_tables(vectors: Tensor, projection: Tensor, table: Tensor, beta: float) -> Tensor:
+    """The table of each context under a gate: contexts (U, c), W (q, R, c), table (q, R, d) → (U, q, R, d)."""
+    from daes.embedding.kernels.gated_tables import gate_tables
+
+    found: Tensor = gate_tables(vectors, projection, table, beta)
+    return found
+
+
 def mix(
     weights: Tensor, table: Tensor, base: Tensor | None = None, *, beta: float = 1.0, squash: bool = False
 ) -> Tensor:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from daes.embedding.interpolation import blend_rows
 from daes.embedding.kernels.launching import on_its_device
+from daes.embedding.kernels.parts import sum_parts
 from daes.embedding.kernels.places import (
     KINDS,
     basis_weights,
@@ -193,7 +194,7 @@ def interpolate_backward(
         RP=max(16, triton.next_power_of_2(table_rows + 2)), LINEAR=KINDS.get(linear, 0), CONTEXT=index is not None,
         BLOCK=_BLOCK, num_warps=1, num_stages=1,
     )  # fmt: skip
-    return sums.sum(0)
+    return sum_parts(sums)
 
 
 @interpolate.register_fake
@@ -244,10 +245,12 @@ def _differentiate(ctx, gradient, _):
         return (None,) * len(ctx.needs_input_grad)
     values, knots, centre, scale, index = ctx.saved_tensors
     found = interpolate_backward(gradient, values, knots, centre, scale, index, *ctx.sizes, ctx.linear)
-    # What does not depend on the context: one sum for both, none where there is one context.
-    both = found[0, :, -2:] if len(found) == 1 else found[:, :, -2:].sum(0)
-    linear = both[:, 1] if ctx.linear else None
-    return None, None, None, None, found[:, :, :-2], both[:, 0], linear, None, None, None, None
+    missing = linear = None
+    if any(ctx.needs_input_grad[5:7]):
+        # What does not depend on the context: one sum for both, none where there is one context.
+        both = found[0, :, -2:] if len(found) == 1 else found[:, :, -2:].sum(0)
+        missing, linear = both[:, 0], both[:, 1] if ctx.linear else None
+    return None, None, None, None, found[:, :, :-2], missing, linear, None, None, None, None
 
 
 interpolate.register_autograd(_differentiate, setup_context=_keep)

@@ -152,22 +152,36 @@ def _sort(slots, count, tiles, stride, size, width, TILE: tl.constexpr):
 def _key(x):
     """Whole numbers in the order of floats."""
     bits = tl.where(x == 0.0, 0.0, x).to(tl.int32, bitcast=True)  # one zero, as a sort has it
-    return tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(tl.int64)
+    return tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
 
 
 @triton.jit
-def _below(base, key, left, right):
-    """How many elements of sorted tiles have at most that key, known to be from left to right."""
+def _value(key):
+    """The float of a key."""
+    return tl.where(key < 0, key ^ 0x7FFFFFFF, key).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _below(base, key, left, right, bottom, top):
+    """How many elements of sorted tiles have at most that key, known to be from left to right.
+
+    Also the largest key up to it and the smallest one after it, in all tiles together, if from bottom to top.
+    """
+    before = tl.zeros_like(left) + bottom[:, None]
+    after = tl.zeros_like(left) + top[:, None]
     span = tl.max(tl.max(right - left, 1), 0)
     while span > 0:
         probe = (left + right) // 2
         open = left < right
-        value = tl.load(base + probe, mask=open, other=0.0)
-        less = open & (_key(value) <= key[:, None])
+        found = _key(tl.load(base + probe, mask=open, other=0.0))
+        less = open & (found <= key[:, None])
+        more = open & (found > key[:, None])
         left = tl.where(less, probe + 1, left)
-        right = tl.where(open & (~less), probe, right)
+        right = tl.where(more, probe, right)
+        before = tl.where(less, tl.maximum(before, found), before)
+        after = tl.where(more, tl.minimum(after, found), after)
         span = span >> 1
-    return left
+    return left, tl.max(before, 1), tl.min(after, 1)
 
 
 @triton.jit
@@ -175,35 +189,53 @@ def _select(
     tiles, levels, count, picked, size, width, ranks,
     TP: tl.constexpr, TILE: tl.constexpr, RANKS: tl.constexpr,
 ):  # fmt: skip
+    """Quantiles of a feature. Every look into a tile costs, so that keys to compare with are guessed, not halved."""
     feature = tl.program_id(0)
     which = tl.program_id(1) * RANKS + tl.arange(0, RANKS)
     filled = tl.minimum(tl.load(count + feature), size)
     rank = _rank_of(tl.load(levels + which, mask=which < ranks, other=0.5), filled)
     tile = tl.arange(0, TP)
     base = tiles + feature.to(tl.int64) * width + tile[None, :].to(tl.int64) * TILE
-    # A quantile of all lies between the smallest and the largest of the tiles' own: the bracket of keys to start with.
     here = tl.minimum(tl.maximum(filled - tile * TILE, 0), TILE)[None, :]
+    # A quantile of all lies between the smallest and the largest of the tiles' own, and most likely near their mean.
     its = (rank[:, None] * here + filled - 1) // tl.maximum(filled, 1)
     own = _key(tl.load(base + its - 1, mask=its > 0, other=0.0))
     bottom = tl.min(tl.where(its > 0, own, 0x7FFFFFFF), 1)
     top = tl.max(tl.where(its > 0, own, -0x80000000), 1)
     top = tl.where(filled > 0, top, bottom)
-    # Elements before `low` are below the bracket, those from `high` on are above it.
-    some = tl.zeros([RANKS, TP], tl.int32)
-    low = _below(base, bottom - 1, some, some + here.to(tl.int32))
-    high = _below(base, top, low, some + here.to(tl.int32))
-    while tl.max(top - bottom, 0) > 0:
-        middle = (bottom + top) >> 1
-        left = _below(base, middle, low, high)
+    some = tl.maximum(tl.sum((its > 0).to(tl.int32), 1), 1)
+    middle = tl.sum(tl.where(its > 0, own.to(tl.float32), 0.0), 1) / some
+    off = tl.where(its > 0, own.to(tl.float32) - middle[:, None], 0.0)
+    spread = tl.sqrt(tl.sum(off * off, 1) / some)
+    # Elements before `low` are below the bracket of keys, those from `high` on are above it.
+    low = tl.zeros([RANKS, TP], tl.int32)
+    high = low + here.to(tl.int32)
+    turn = 0
+    while tl.max(tl.where(top > bottom, tl.max(high - low, 1), 0), 0) > 1:
+        # Then where the rank would be if the keys in the bracket lay evenly, a little to the left and to the right of
+        # it in turn; every third time in the middle, so that uneven keys cannot hold it up.
+        inside = tl.maximum(tl.sum(high - low, 1), 1).to(tl.float32)
+        share = ((rank - tl.sum(low, 1)).to(tl.float32) - 0.5) / inside
+        aside = 0.5 / tl.sqrt(inside)
+        share = tl.where(turn % 3 == 2, share - aside, tl.where(turn % 3 == 0, share + aside, 0.5))
+        share = tl.minimum(tl.maximum(share, 0.0), 1.0)
+        guess = bottom.to(tl.float32) + (top.to(tl.float32) - bottom.to(tl.float32)) * share
+        guess = tl.where(turn == 0, middle - spread / 3, tl.where(turn == 1, middle + spread / 3, guess))
+        guess = guess.to(tl.int64)  # a float's digits reach beyond the largest key
+        key = tl.maximum(tl.minimum(guess, top.to(tl.int64) - 1), bottom.to(tl.int64)).to(tl.int32)
+        left, before, after = _below(base, key, low, high, bottom, top)
         enough = tl.sum(left, 1) >= rank
-        top = tl.where(enough, middle, top)
-        bottom = tl.where(enough, bottom, tl.minimum(middle + 1, top))
-        high = tl.where(enough[:, None], left, high)
-        low = tl.where(enough[:, None], low, left)
-        bottom = tl.where(tl.sum(high - low, 1) > 1, bottom, top)
-    # One element is left in the bracket, or all that are left are the same.
-    last = tl.load(base + low, mask=low < high, other=float("inf"))
-    value = tl.max(tl.where(_key(last) <= top[:, None], last, -float("inf")), 1)
+        open = top > bottom
+        high = tl.where((open & enough)[:, None], left, high)
+        low = tl.where((open & ~enough)[:, None], left, low)
+        top = tl.where(open & enough, tl.minimum(before, key), top)
+        bottom = tl.where(open & ~enough, tl.maximum(after, key + 1), bottom)
+        turn += 1
+    # One key is left, or one element in each tile at the most.
+    rest = tl.sort(tl.load(base + low, mask=low < high, other=float("inf")))
+    after = (rank - tl.sum(low, 1) - 1).to(tl.int32)
+    value = tl.sum(tl.where(tile[None, :] == after[:, None], rest, 0.0), 1)
+    value = tl.where(top > bottom, value, _value(bottom))
     value = tl.where(filled > 0, value, float("nan"))
     tl.store(picked + feature * ranks + which, value, mask=which < ranks)
 
