@@ -167,7 +167,12 @@ def test_csv_files_are_read_as_in_training(daes, refused, tmp_path):
         assert daes("predict", run, path, "--out", out, *options).exit_code == 0
         return out.read_text()
 
-    assert scores(data) == scores(data, *said) == scores(named, "--header")
+    assert scores(data) == scores(data, *said) == scores(named) == scores(named, "--header")
+    unlabelled = tmp_path / "unlabelled.csv"
+    unlabelled.write_text(
+        "city;price\n" + "".join(f"{city};{price}\n" for _, price, city in (row.strip().split(";") for row in rows))
+    )
+    assert scores(data) == scores(unlabelled)
     told = [daes("evaluate", run, data, "--json", *options).json["metrics"] for options in ((), said)]
     assert told[0] == told[1]
     following = [("train", data, "--from", run, "--json", "--out", tmp_path / name) for name in ("1", "2")]

@@ -96,7 +96,7 @@ def _by_rows(tensor: Tensor) -> tuple[Tensor, int]:
 
 
 def look_up(table: Tensor, places: Tensor, slots: Tensor) -> Tensor:
-    """`F.embedding(places, table, sparse=True)` with a gradient that is summed up; `slots` are -1, one a row."""
+    """`F.embedding(places, table, sparse=True)` with a gradient that is summed up; `slots` are -1, one per row."""
     found: Tensor = _LookUp.apply(table, places, slots)  # type: ignore[no-untyped-call]
     return found
 
