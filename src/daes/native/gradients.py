@@ -32,7 +32,7 @@ class _Gradients(ctypes.Structure):
 
 
 class Gradients(Whole):
-    """Logits of a model that learns, and the gradients of a loss of them, in memory that is kept for the next batch.
+    """Logits of a model in training and the gradients of a loss, in memory that is reused for the next batch.
 
     Layers and learned values are parameters: `backward` writes their gradients.
     """
