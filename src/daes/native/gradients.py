@@ -18,7 +18,7 @@ from daes.native.threads import map_parts, submit, wait
 from daes.native.whole import LEARNED, Buffers, Share, Whole
 
 _PROJECTED_ROWS = 256
-"""From so many rows on vectors that rows share are multiplied once, if these are few."""
+"""From this many rows on, vectors that rows share are multiplied once, if there are few of them."""
 
 
 class _Gradients(ctypes.Structure):
