@@ -126,7 +126,7 @@ def make_contenders(sizes: Sizes, device: torch.device, seen: int, seed: int) ->
 
 
 def _prepared(name: str, sizes: Sizes, batches: Sequence[Tensor], labels: Tensor, seen: int) -> nn.Module:
-    """A method with `bins` rows or bins a feature, where that is an option, that has seen `seen` rows."""
+    """A method with `bins` rows or bins per feature, where that is an option, that has seen `seen` rows."""
     torch.manual_seed(0)
     options = {}
     for option in ("num_bins", "num_meta"):

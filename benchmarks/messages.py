@@ -3,7 +3,7 @@
     python benchmarks/messages.py [--rows 20000] [--repeats 3] [--out build/benchmarks/messages.json]
 
 The messages are in memory, so that the broker and its client are not measured: JSON, a row a message, and Arrow, 100
-and 1,000 rows a message; rows of the simulated ad stream, 31 columns, in batches of 128. Times are CPU time for a row,
+and 1,000 rows per message; rows of the simulated ad stream, 31 columns, in batches of 128. Times are CPU time per row,
 the best of the repeats; the ratio is that of the file over the messages.
 """
 

@@ -1,8 +1,8 @@
 """Draw the encodings of docs/methods: `python docs/encodings.py` writes docs/images/encoding-*.png.
 
 The feature is lognormal (median 10) with 30 % zeros. A picture shows a method's output over the value, and over the
-rank: the same values, each with as much room as rows have it. Tables of learned rows are replaced by the identity, so
-that the output is the weight of each row; methods without such a table are shown as they start.
+rank: the same values, each with a width in proportion to its rows. Tables of learned rows are replaced by the identity,
+so that the output is the weight of each row; methods without such a table are shown as they start.
 """
 
 import argparse

@@ -7,6 +7,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,31 @@ def kernel_device(monkeypatch) -> torch.device:
     monkeypatch.setattr(kernels, "DEVICES", {"cpu"})
     monkeypatch.setattr(native, "_library", None)  # compiled loops would come first
     return torch.device("cpu")
+
+
+@pytest.fixture
+def small_tiles(monkeypatch) -> None:
+    """Tiles of 64 values where Triton's interpreter runs the kernels, so that a few rows fill several."""
+    if not torch.cuda.is_available():
+        monkeypatch.setattr("daes.embedding.kernels.observation.TILE", 64)
+        monkeypatch.setattr("daes.embedding.kernels.observation._RANKS", 256)
+
+
+@pytest.fixture
+def failing_trials(monkeypatch) -> Callable[[str, Exception], None]:
+    """Let the trials of a method fail in this process until `monkeypatch.undo()`."""
+    compare = import_module("daes.experiments.compare")  # the package has a function of that name
+    run_trial = compare.run_trial
+
+    def fail(method: str, error: Exception) -> None:
+        def failing(trial, *more):
+            if trial.method == method:
+                raise error
+            return run_trial(trial, *more)
+
+        monkeypatch.setattr(compare, "run_trial", failing)
+
+    return fail
 
 
 def find_nats_server() -> str | None:

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,9 +36,7 @@ import daes
 from daes.extras import require
 from daes.storage.durable import write_bytes
 from daes.stream.hashing import hash_text
-
-if TYPE_CHECKING:
-    from daes.model import CTRModel
+from daes.stream.schema import Schema
 
 FORMAT = "daes.onnx"
 TORCH_FORMAT = "daes.torch"
@@ -62,7 +60,7 @@ class _Scores(nn.Module):
         return logit, 1 / (1 + torch.exp(-logit))
 
 
-def export_onnx(model: "CTRModel", path: Path) -> None:
+def export_onnx(model: nn.Module, schema: Schema, path: Path) -> None:
     """Write a model in eval mode as ONNX.
 
     Above 2 GB, the limit of such a file, the weights are in a second file, `path` + ".data".
@@ -70,7 +68,7 @@ def export_onnx(model: "CTRModel", path: Path) -> None:
     require("onnx")
     require("onnxscript")
     _check_folder(path)
-    inputs, shapes = _example_inputs(model)
+    inputs, shapes = _example_inputs(model, schema)
     with torch.no_grad(), quiet_export():
         program: Any = torch.onnx.export(
             _Scores(model),
@@ -80,34 +78,34 @@ def export_onnx(model: "CTRModel", path: Path) -> None:
             output_names=["logit", "probability"],
             verbose=False,
         )
-    program.model.metadata_props.update(_metadata(FORMAT, model))
+    program.model.metadata_props.update(_metadata(FORMAT, model, schema))
     _write(path, program.save)
 
 
-def export_torch(model: "CTRModel", path: Path) -> None:
+def export_torch(model: nn.Module, schema: Schema, path: Path) -> None:
     """Write a model in eval mode as a program of `torch.export`, which torch runs without this package.
 
     `torch.export.load(path).module()(numerical=…, categorical=…)` returns logits and probabilities.
     """
     _check_folder(path)
-    program = scores_program(model)
-    metadata = json.dumps(_metadata(TORCH_FORMAT, model), ensure_ascii=False)
+    program = scores_program(model, schema)
+    metadata = json.dumps(_metadata(TORCH_FORMAT, model, schema), ensure_ascii=False)
     content = BytesIO()  # torch itself would abort the process if the disk is full
     with quiet_export():
         torch.export.save(program, content, extra_files={TORCH_METADATA: metadata})
     write_bytes(path, content.getbuffer())
 
 
-def scores_program(model: "CTRModel") -> torch.export.ExportedProgram:
+def scores_program(model: nn.Module, schema: Schema) -> torch.export.ExportedProgram:
     """A model in eval mode as a graph of torch's operators, from the inputs to logits and probabilities."""
-    inputs, shapes = _example_inputs(model)
+    inputs, shapes = _example_inputs(model, schema)
     with torch.no_grad(), quiet_export():
         return torch.export.export(_Scores(model), (), inputs, dynamic_shapes=shapes)
 
 
-def _example_inputs(model: "CTRModel") -> tuple[dict[str, Tensor], dict[str, dict[int, Any]]]:
+def _example_inputs(model: nn.Module, schema: Schema) -> tuple[dict[str, Tensor], dict[str, dict[int, Any]]]:
     """Inputs of a model by name, and their dynamic shapes: the first dimension is the number of rows."""
-    inputs, schema, device = {}, model.schema, model.device
+    inputs, device = {}, next(model.parameters()).device
     if schema.num_numerical:
         inputs["numerical"] = torch.zeros(_EXAMPLE_ROWS, schema.num_numerical, device=device)
     if schema.num_categorical:
@@ -142,12 +140,12 @@ def _write(path: Path, save: Callable[[Path], object]) -> None:
         raise OSError(error.errno, error.strerror or str(error), str(path)) from error
 
 
-def _metadata(kind: str, model: "CTRModel") -> dict[str, str]:
+def _metadata(kind: str, model: nn.Module, schema: Schema) -> dict[str, str]:
     return {
         "daes.format": kind,
         "daes.version": str(VERSION),
         "daes.release": daes.__version__,
-        "daes.schema": model.schema.to_json(),
+        "daes.schema": schema.to_json(),
         "daes.sha256": model_digest(model),
         "daes.hashes": json.dumps({text: hash_text(text) for text in HASHED}, ensure_ascii=False),
     }

@@ -398,11 +398,11 @@ class CTRModel(nn.Module):
         """Write the model as a program of `torch.export`, for use without this package: see `daes.export`."""
         self._export(export_torch, path)
 
-    def _export(self, write: Callable[[Any, Path], None], path: str | Path) -> None:
+    def _export(self, write: Callable[[nn.Module, Schema, Path], None], path: str | Path) -> None:
         if self.needs_fit:
             raise NotFittedError("the method is offline: call fit_embedding with representative rows before an export")
         with self.scoring(), self.evidence.tabled():
-            write(self, Path(path))
+            write(self, self.schema, Path(path))
 
     @torch.no_grad()
     def predict_proba(self, batch: Batch) -> NDArray[np.float64]:

@@ -157,13 +157,13 @@ def _members(model: CTRModel) -> list[tuple[dict[str, Any], str, Any]]:
 
 
 def _is_plain(parameter: Any) -> bool:
-    """Whether a parameter of single precision is learned, and no one else looks at its gradient."""
+    """Whether a float32 parameter is learned, and no hook reads its gradient."""
     watched = parameter._backward_hooks or parameter._post_accumulate_grad_hooks
     return parameter.requires_grad and parameter.dtype == torch.float32 and not watched
 
 
 def _parts(model: CTRModel) -> tuple[Network, dict[str, Any], Counts] | None:
-    """The network of a model and what else `whole_model` of `kernels.c` is; None unless its parts are the default's.
+    """A model's network and the other fields of `whole_model` in `kernels.c`; None unless its parts are the default's.
 
     These are: DAES without a context, hashed tables, evidence, and a backbone that has a `network`.
     """

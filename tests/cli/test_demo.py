@@ -1,6 +1,5 @@
 import json
 import re
-from importlib import import_module
 
 import pytest
 from typer.testing import CliRunner
@@ -89,16 +88,8 @@ def test_without_the_flights_it_says_so_and_goes_on(app, no_flights, monkeypatch
     assert metrics[0] == metrics[1]
 
 
-def test_a_model_that_fails_is_reported_and_the_rest_is_shown(app, no_flights, monkeypatch, tmp_path):
-    compare_module = import_module("daes.experiments.compare")
-    run_trial = compare_module.run_trial
-
-    def failing(cell, *rest):
-        if cell.label == "fe":
-            raise ValueError("no [luck]")
-        return run_trial(cell, *rest)
-
-    monkeypatch.setattr(compare_module, "run_trial", failing)
+def test_a_model_that_fails_is_reported_and_the_rest_is_shown(app, no_flights, monkeypatch, failing_trials, tmp_path):
+    failing_trials("fe", ValueError("no [luck]"))
     monkeypatch.setattr(demo_module, "METHODS", ("fe", "efd", "daes"))
     result = runner.invoke(app, ["demo", "--rows", "1000", "--seeds", "1", "--jobs", "1", "--out", str(tmp_path)])
     assert result.exit_code == 1

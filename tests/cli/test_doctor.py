@@ -3,6 +3,7 @@ import torch
 import daes as package
 from daes.cli import doctor
 from daes.extras import EXTRA_OF
+from daes.training import environment
 
 
 def test_what_is_installed_and_what_is_missing(daes, monkeypatch):
@@ -12,8 +13,7 @@ def test_what_is_installed_and_what_is_missing(daes, monkeypatch):
     assert list(whole["extras"]) == list(dict.fromkeys(EXTRA_OF.values()))
     assert whole["extras"]["data"]["install"] is None
     assert whole["extras"]["stats"]["packages"]["scikit-learn"] is not None
-    versions = doctor._version
-    monkeypatch.setattr(doctor, "_version", lambda name: None if name == "pyarrow" else versions(name))
+    monkeypatch.setattr(environment, "installed_version", lambda name: None if name == "pyarrow" else "1.0")
     assert daes("doctor", "--json").json["extras"]["data"] == {
         "packages": {"pyarrow": None},
         "install": "pip install 'daes[data]'",

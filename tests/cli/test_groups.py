@@ -5,7 +5,7 @@ import typer
 from typer.testing import CliRunner
 
 from daes.cli.groups import grouped, restored, was_given
-from daes.cli.options import names, option_field
+from daes.cli.options import option_field, parse_names
 from daes.cli.settings import ModelOptions, widths
 from daes.cli.toml_file import Config
 
@@ -52,8 +52,8 @@ def test_a_file_counts_as_given(tmp_path):
 
 
 def test_names():
-    assert names("a, b,,c ") == ("a", "b", "c")
-    assert names([" a,b "]) == ("a,b",)
+    assert parse_names("a, b,,c ") == ("a", "b", "c")
+    assert parse_names([" a,b "]) == ("a,b",)
 
 
 def test_options_of_parts_are_only_those_given():

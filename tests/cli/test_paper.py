@@ -1,5 +1,4 @@
 import json
-from importlib import import_module
 
 import pytest
 from typer.testing import CliRunner
@@ -72,17 +71,8 @@ def test_a_time_limit_stops_with_code_3_and_resume_goes_on(tmp_path):
     assert len(scores["ple"]["fnn"]["auc"]) == 3
 
 
-def test_cells_that_failed_are_named_at_the_end_and_tried_again(tmp_path, monkeypatch):
-    compare = import_module("daes.experiments.compare")
-
-    genuine = compare.run_trial
-
-    def run_trial(cell, *more):
-        if cell.method == "ple":
-            raise MemoryError("out of memory")
-        return genuine(cell, *more)
-
-    monkeypatch.setattr(compare, "run_trial", run_trial)
+def test_cells_that_failed_are_named_at_the_end_and_tried_again(tmp_path, monkeypatch, failing_trials):
+    failing_trials("ple", MemoryError("out of memory"))
     arguments = ("overall", "--data", "adstream:400", "--seeds", 1, "--batch-size", 200, "--jobs", 1)
     arguments += ("--methods", "fe,ple", "--backbones", "fnn", "--out", tmp_path, "--resume")
     for _ in range(2):

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -131,6 +132,13 @@ def test_standard_output_is_for_one_thing(refused, clicks, trained):
     assert "--json and --out - both write" in refused("predict", trained, clicks, "--out", "-", "--json")
 
 
+def scores_of(daes, run, path, *options):
+    """What `daes predict` writes."""
+    out = run.with_name("scores.csv")
+    assert daes("predict", run, path, "--out", out, *options).exit_code == 0
+    return out.read_text()
+
+
 def test_what_was_missing_in_training_is_missing_in_scoring(daes, tmp_path):
     rows = [f"{n % 2},{-999 if n % 3 else n % 7},{'unknown' if n % 5 else 'Bern'}\n" for n in range(300)]
     data = tmp_path / "clicks.csv"
@@ -138,11 +146,7 @@ def test_what_was_missing_in_training_is_missing_in_scoring(daes, tmp_path):
     run, said = tmp_path / "run", ("--missing=-999,unknown",)
     assert daes("train", data, "--out", run, *said, "--no-report", "--batch-size", "50").exit_code == 0
 
-    def scores(path, *options):
-        out = tmp_path / "scores.csv"
-        assert daes("predict", run, path, "--out", out, *options).exit_code == 0
-        return out.read_text()
-
+    scores = partial(scores_of, daes, run)
     assert scores(data) == scores(data, *said) != scores(data, "--missing", "NONE")
     pq.write_table(pyarrow.table({"price": [-999.0, None], "city": ["unknown", None]}), tmp_path / "typed.parquet")
     assert len(set(scores(tmp_path / "typed.parquet").split())) == 3
@@ -162,12 +166,13 @@ def test_csv_files_are_read_as_in_training(daes, refused, tmp_path):
     run = tmp_path / "run"
     assert daes("train", data, "--out", run, *said, "--label", "click", "--no-report").exit_code == 0
 
-    def scores(path, *options):
-        out = tmp_path / "scores.csv"
-        assert daes("predict", run, path, "--out", out, *options).exit_code == 0
-        return out.read_text()
-
-    assert scores(data) == scores(data, *said) == scores(named, "--header")
+    scores = partial(scores_of, daes, run)
+    assert scores(data) == scores(data, *said) == scores(named) == scores(named, "--header")
+    unlabelled = tmp_path / "unlabelled.csv"
+    unlabelled.write_text(
+        "city;price\n" + "".join(f"{city};{price}\n" for _, price, city in (row.strip().split(";") for row in rows))
+    )
+    assert scores(data) == scores(unlabelled)
     told = [daes("evaluate", run, data, "--json", *options).json["metrics"] for options in ((), said)]
     assert told[0] == told[1]
     following = [("train", data, "--from", run, "--json", "--out", tmp_path / name) for name in ("1", "2")]

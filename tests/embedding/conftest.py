@@ -1,4 +1,5 @@
 import pytest
+import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -22,3 +23,18 @@ class Largest(TorchDispatchMode):
 def largest_tensor() -> type[Largest]:
     """A context in which the largest tensor made is remembered."""
     return Largest
+
+
+@pytest.fixture
+def hostile_stream() -> Tensor:
+    """Values (300, 6): a long tail, far from 0, constant, all missing, ties, and some missing or infinite."""
+    generator = torch.Generator().manual_seed(0)
+    data = torch.randn(300, 6, generator=generator, dtype=torch.float64)
+    data[:, 0] = data[:, 0].exp() * 1000
+    data[:, 1] = data[:, 1] + 1e6
+    data[:, 2] = 0.1
+    data[:, 3] = torch.nan
+    data[:, 4] = data[:, 4].round()
+    data[torch.rand(300, generator=generator) < 0.3, 5] = torch.nan
+    data[5, 5], data[9, 5] = torch.inf, -torch.inf
+    return data

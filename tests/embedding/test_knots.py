@@ -11,19 +11,6 @@ from daes.embedding.distributions import FeatureDistributions
 from daes.embedding.knots import FeatureKnots
 
 
-def hostile_stream(num_rows: int = 300) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(0)
-    data = torch.randn(num_rows, 6, generator=generator, dtype=torch.float64)
-    data[:, 0] = data[:, 0].exp() * 1000
-    data[:, 1] = data[:, 1] + 1e6
-    data[:, 2] = 0.1
-    data[:, 3] = torch.nan
-    data[:, 4] = data[:, 4].round()
-    data[torch.rand(num_rows, generator=generator) < 0.3, 5] = torch.nan
-    data[5, 5], data[9, 5] = torch.inf, -torch.inf
-    return data
-
-
 def finite_column(data: torch.Tensor, feature: int) -> list[float]:
     return [value for value in data[:, feature].tolist() if math.isfinite(value)]
 
@@ -46,8 +33,8 @@ def rank_of(value: float, column: list[float], num_knots: int) -> float:
 
 
 @pytest.mark.parametrize("num_batches", [1, 7, 300])
-def test_rank_and_score_equal_those_of_the_whole_stream(num_batches: int) -> None:
-    data = hostile_stream()
+def test_rank_and_score_equal_those_of_the_whole_stream(num_batches: int, hostile_stream: torch.Tensor) -> None:
+    data = hostile_stream
     known = FeatureDistributions(6, 100, tolerance=0.0).double()
     for batch in data.tensor_split(num_batches):
         known.observe(batch)

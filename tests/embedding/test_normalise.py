@@ -13,19 +13,6 @@ from daes.embedding.normalise import MinMax, Normaliser, Standardise
 ALL = (MinMax, Standardise)
 
 
-def hostile_stream(num_rows: int = 300) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(0)
-    data = torch.randn(num_rows, 6, generator=generator, dtype=torch.float64)
-    data[:, 0] = data[:, 0].exp() * 1000
-    data[:, 1] = data[:, 1] + 1e6
-    data[:, 2] = 0.1
-    data[:, 3] = torch.nan
-    data[:, 4] = data[:, 4].round()
-    data[torch.rand(num_rows, generator=generator) < 0.3, 5] = torch.nan
-    data[5, 5], data[9, 5] = torch.inf, -torch.inf
-    return data
-
-
 def finite_column(data: torch.Tensor, feature: int) -> list[float]:
     return [value for value in data[:, feature].tolist() if math.isfinite(value)]
 
@@ -48,8 +35,10 @@ def standard_score_of(value: float, column: list[float]) -> float:
 
 @pytest.mark.parametrize("num_batches", [1, 2, 7, 300])
 @pytest.mark.parametrize("kind", ALL)
-def test_equals_the_statistics_of_the_whole_stream(kind: type[Normaliser], num_batches: int) -> None:
-    data = hostile_stream()
+def test_equals_the_statistics_of_the_whole_stream(
+    kind: type[Normaliser], num_batches: int, hostile_stream: torch.Tensor
+) -> None:
+    data = hostile_stream
     normaliser = kind(6)
     for batch in data.tensor_split(num_batches):
         normaliser.observe(batch)
@@ -63,8 +52,8 @@ def test_equals_the_statistics_of_the_whole_stream(kind: type[Normaliser], num_b
             assert output[row, feature].item() == pytest.approx(expected, abs=1e-9), (feature, value)
 
 
-def test_splitting_the_stream_changes_no_bit_of_the_range() -> None:
-    data = hostile_stream()
+def test_splitting_the_stream_changes_no_bit_of_the_range(hostile_stream: torch.Tensor) -> None:
+    data = hostile_stream
     whole, parts = MinMax(6), MinMax(6)
     whole.observe(data)
     for batch in data.split(13):
@@ -110,8 +99,8 @@ def test_the_widest_and_the_narrowest_ranges_stay_finite(kind: type[Normaliser],
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_a_cast_of_the_model_keeps_the_statistics(kind: type[Normaliser]) -> None:
-    data = hostile_stream().float()
+def test_a_cast_of_the_model_keeps_the_statistics(kind: type[Normaliser], hostile_stream: torch.Tensor) -> None:
+    data = hostile_stream.float()
     normaliser = kind(6)
     normaliser.observe(data)
     probes = data.nan_to_num(0.0, 0.0, 0.0)
@@ -122,8 +111,8 @@ def test_a_cast_of_the_model_keeps_the_statistics(kind: type[Normaliser]) -> Non
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_the_state_loads_strictly_and_goes_on_alike(kind: type[Normaliser]) -> None:
-    data = hostile_stream()
+def test_the_state_loads_strictly_and_goes_on_alike(kind: type[Normaliser], hostile_stream: torch.Tensor) -> None:
+    data = hostile_stream
     normaliser, fresh = kind(6), kind(6)
     normaliser.observe(data[:200])
     fresh.load_state_dict(load(save(normaliser.state_dict())), strict=True)
@@ -135,9 +124,9 @@ def test_the_state_loads_strictly_and_goes_on_alike(kind: type[Normaliser]) -> N
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_the_result_has_the_dtype_of_the_values(kind: type[Normaliser]) -> None:
+def test_the_result_has_the_dtype_of_the_values(kind: type[Normaliser], hostile_stream: torch.Tensor) -> None:
     normaliser = kind(6)
-    normaliser.observe(hostile_stream())
+    normaliser.observe(hostile_stream)
     for dtype in (torch.float32, torch.float64):
         assert normaliser(torch.zeros(3, 6, dtype=dtype)).dtype == dtype
 

@@ -1,8 +1,9 @@
 import os
+import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
+from daes.engines import start_engine
+from daes.engines.base import Engine
 from daes.storage.checkpoint import CheckpointStore
 
 ROWS = 6000
@@ -88,3 +91,31 @@ def kill_a_worker() -> Callable[[Path], Callable[[], list[int]]]:
         return wait
 
     return start
+
+
+@pytest.fixture(scope="module")
+def ray_engine() -> Iterator[Engine]:
+    ray = pytest.importorskip("ray", reason="ray is not installed")
+    yield start_engine("ray")
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def spark_engine() -> Iterator[Engine]:
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
+    if shutil.which("java") is None:
+        pytest.skip("Spark needs Java, which is not installed")
+    made = start_engine("spark")
+    yield made
+    made.session.stop()
+
+
+@pytest.fixture(scope="module")
+def ray_cluster() -> Iterator[None]:
+    """Ray with enough CPUs for three workers."""
+    ray = pytest.importorskip("ray", reason="ray is not installed")
+    from daes.engines.ray import start_ray
+
+    start_ray(num_cpus=4)
+    yield
+    ray.shutdown()

@@ -14,7 +14,7 @@ from daes.stream.dataset import Dataset
 from daes.training.config import TrainConfig
 from daes.training.run import train_run
 
-pytestmark = pytest.mark.engines
+pytestmark = [pytest.mark.engines, pytest.mark.usefixtures("ray_cluster")]
 ray = pytest.importorskip("ray", reason="ray is not installed")
 try:  # Ray's threads import it at once, and where it cannot be imported, one of them may find half of it
     import fsspec.implementations.http  # noqa: F401
@@ -23,15 +23,6 @@ except ImportError:
 ROWS = 9000
 MODEL = {"backbone": "fnn", "dim": 4}
 CONFIG = TrainConfig(batch_size=100, window=1000, sync_every=400, checkpoint_every=1000)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cluster():
-    from daes.engines.ray import start_ray
-
-    start_ray(num_cpus=4)
-    yield
-    ray.shutdown()
 
 
 @pytest.fixture(scope="module")

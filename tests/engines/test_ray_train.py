@@ -6,17 +6,8 @@ from typer.testing import CliRunner
 from daes.cli.app import build_app
 from daes.storage.run_folder import RunFolder
 
-pytestmark = pytest.mark.engines
+pytestmark = [pytest.mark.engines, pytest.mark.usefixtures("ray_cluster")]
 ray = pytest.importorskip("ray", reason="ray is not installed")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cluster():
-    from daes.engines.ray import start_ray
-
-    start_ray(num_cpus=4)
-    yield
-    ray.shutdown()
 
 
 def run(*arguments):

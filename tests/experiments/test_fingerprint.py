@@ -6,7 +6,7 @@ import pytest
 
 import daes
 from daes.experiments import fingerprint, trial
-from daes.experiments.fingerprint import NO_INFLUENCE, code_fingerprint, structure
+from daes.experiments.fingerprint import NO_INFLUENCE, code_fingerprint, structure, without_comments
 
 
 @pytest.fixture
@@ -43,6 +43,8 @@ def test_comments_docstrings_blank_lines_and_line_ends_do_not_count(package):
     path.write_text('"""Another docstring."""\n\n\n# A comment.\n' + source[source.index('"""', 3) + 3 :])
     for other in (package / "embedding").glob("*.py"):
         other.write_bytes(other.read_bytes().replace(b"\n", b"\r\n"))
+    path = package / "native/kernels.c"
+    path.write_text("/* A comment. */\n" + path.read_text().replace("\n    ", "\n\n      "))
     assert of(package) == before
 
 
@@ -96,6 +98,23 @@ def test_what_does_not_decide_on_numbers_does_not_count(package):
 )
 def test_structure(one, other, same):
     assert (structure(one) == structure(other)) is same
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("int x; /* one */", "int x; // two\n", True),
+        ("int x;\n/* one\n\n two */\nint y;", "int x;\nint y;", True),
+        ("int x = 1;", "int x = 2; /* int x = 1; */", False),
+        ('char *x = "/* a */";', 'char *x = "/* b */";', False),
+        ('char x = \'"\'; /* \' */ f("a\\"//");', 'char x = \'"\'; /* " */ f("a\\"//");', True),
+        ("char x = '\"'; /* ' */ f(\"//a\");", "char x = '\"'; /* ' */ f(\"//b\");", False),
+        ("a/**/b", "ab", False),
+        ("#define A 1\nint x;", "#define A 1 int x;", False),
+    ],
+)
+def test_c_without_comments(one, other, same):
+    assert (without_comments(one) == without_comments(other)) is same
 
 
 def test_structure_is_the_same_under_every_python():

@@ -1,5 +1,4 @@
 from dataclasses import replace
-from importlib import import_module
 from time import monotonic
 
 import pytest
@@ -100,20 +99,11 @@ def test_a_result_of_other_code_is_refused(tmp_path):
     assert again.versions == result.versions
 
 
-def test_what_failed_is_tried_again(tmp_path, monkeypatch):
-    compare = import_module("daes.experiments.compare")
-
-    genuine = compare.run_trial
-
-    def run_trial(cell, *more):
-        if cell.method == "ple":
-            raise MemoryError("out of memory")
-        return genuine(cell, *more)
-
-    monkeypatch.setattr(compare, "run_trial", run_trial)
+def test_what_failed_is_tried_again(tmp_path, monkeypatch, failing_trials):
+    failing_trials("ple", MemoryError("out of memory"))
     first, _ = run(tmp_path)
     assert first.failures == ["ple on fnn, seed 0: MemoryError: out of memory"]
-    monkeypatch.setattr(compare, "run_trial", genuine)
+    monkeypatch.undo()
     second, known = run(tmp_path, resume=True)
     assert not known
     assert second.failures == []

@@ -23,7 +23,7 @@ from daes.report.content import (
 )
 from daes.report.features import ColumnSummary
 from daes.report.figures import Figure, Line, View
-from daes.report.rendering import compact_json, environment, render
+from daes.report.rendering import compact_json, render, template_environment
 from daes.table import Cell, Table
 
 VIEWS = [View("<one>", [{"x": [1]}], {}), View("two", [{"x": [2]}], {})]
@@ -51,7 +51,7 @@ WARNINGS, COMMAND = WarningBox(["a < b"]), Command("Go on:", "daes train <data>"
 
 
 def html(block, prefix=""):
-    return str(environment().get_template("blocks.html").module.block(block, prefix))
+    return str(template_environment().get_template("blocks.html").module.block(block, prefix))
 
 
 @pytest.mark.parametrize("block", BLOCKS)
@@ -110,7 +110,7 @@ def test_every_kind_of_block_has_markup():
 
 def test_a_name_that_the_templates_misspell_is_an_error():
     with pytest.raises(jinja2.UndefinedError):
-        environment().from_string("{{ page.titel }}").render(page=Page("", "", ()))
+        template_environment().from_string("{{ page.titel }}").render(page=Page("", "", ()))
 
 
 def test_text_has_no_control_characters():

@@ -27,11 +27,11 @@ def test_a_second_holder_is_told_who_holds_it(tmp_path):
     first.acquire()
     with pytest.raises(LockHeldError, match=f"process {os.getpid()} on .* is writing there"):
         second.acquire()
-    assert first.held
-    assert not second.held
+    assert first.is_locked
+    assert not second.is_locked
     first.release()
     second.acquire()
-    assert second.held
+    assert second.is_locked
 
 
 def test_files_left_by_a_dead_process_are_taken_over(tmp_path):
@@ -81,7 +81,7 @@ def test_a_forked_child_neither_has_nor_keeps_it(tmp_path):
     child = os.fork()
     if not child:
         try:
-            os.write(ready[1], b"held" if lock.held else b"free")
+            os.write(ready[1], b"held" if lock.is_locked else b"free")
             os.read(go[0], 1)
         finally:
             os._exit(0)

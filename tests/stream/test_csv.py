@@ -118,6 +118,28 @@ def test_a_file_without_a_header_and_columns_without_a_name(tmp_path: Path) -> N
     assert batch.numerical[:, 0].tolist() == [2.5, 3.5]
 
 
+@pytest.mark.parametrize("header", ["click,price,city", '"click"," price",city', "city,price,click"])
+def test_a_header_of_the_given_names_is_not_a_row(tmp_path: Path, header: str) -> None:
+    names = ("click", "price", "city")
+    row = {"click": "1", "price": "2.5", "city": "price"}
+    fields = [row[name] for name in header.replace('"', "").replace(" ", "").split(",")]
+    path = write(tmp_path / "a.csv", f"\ufeff{header}\n{','.join(fields)}\n")
+    source = CsvSource(path, header=False, column_names=names)
+    (batch,) = source.iter_batches(SCHEMA, 4)
+    assert (batch.label.tolist(), batch.numerical[:, 0].tolist()) == ([1], [2.5])
+    again = CsvSource(path, header=False, column_names=names)
+    again.seek(source.position())
+    assert list(again.iter_batches(SCHEMA, 4)) == []
+
+
+@pytest.mark.parametrize("first", ["click,price,price", "click,price,Bern"])
+def test_a_first_row_of_other_words_is_a_row(tmp_path: Path, first: str) -> None:
+    path = write(tmp_path / "a.csv", f"{first}\n1,2.5,Bern\n")
+    source = CsvSource(path, header=False, column_names=("click", "price", "city"), bad_rows="skip")
+    (batch,) = source.iter_batches(SCHEMA, 4)
+    assert (batch.numerical[:, 0].tolist(), source.bad_rows.count) == ([2.5], 1)
+
+
 def test_categories_stay_text_and_without_a_schema_the_first_block_decides(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "id,n,flag,day,none\n007,1,true,2013-01-02,\n08,2.5,false,2013-01-03,\n")
     assert read(CsvSource(path, schema=Schema(None, ("n",), ("id",))), ["id", "n"]) == {

@@ -70,6 +70,20 @@ def test_files_that_come_later_are_read_whatever_their_names(tmp_path, quick):
     assert later.numerical[:, 0].tolist() == [3]
 
 
+def test_columns_that_only_later_files_have_are_reported_once(tmp_path, quick, caplog):
+    header = "click,price,city,age,\n"
+    write(tmp_path, "1.csv", [1])
+    inferred, named = (Dataset.open(tmp_path, follow=True, max_wait=0.05, schema=s) for s in (None, SCHEMA))
+    for name in ("2.csv", "3.csv"):
+        (tmp_path / name).write_text(header + "0,2,Bern,3,\n")
+    take(named, 3)
+    assert caplog.messages == []
+    take(inferred, 3)
+    assert caplog.messages == [
+        f"{tmp_path / '2.csv'} has columns that are not used, since the first file lacks them: 'age'"
+    ]
+
+
 def test_unfinished_and_other_files_are_left_alone(tmp_path, quick):
     for name in (".hidden.csv", "_SUCCESS", "a.csv.tmp", "a.tmp.gz", "b.csv.partial", "notes.md"):
         (tmp_path / name).write_text("no rows")

@@ -15,15 +15,9 @@ from daes.training.config import TrainConfig
 from daes.training.step import TrainingStep
 
 pytest.importorskip("triton")
+pytestmark = pytest.mark.usefixtures("small_tiles")
 SCHEMA = Schema("click", numerical=("price", "age"), categorical=("city", "device"))
 ROWS = 40
-
-
-@pytest.fixture(autouse=True)
-def small_tiles(monkeypatch):
-    if not torch.cuda.is_available():
-        monkeypatch.setattr("daes.embedding.kernels.observation.TILE", 64)
-        monkeypatch.setattr("daes.embedding.kernels.observation._RANKS", 256)
 
 
 def make_model(method="daes", **options):

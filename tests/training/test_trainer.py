@@ -519,6 +519,8 @@ def test_the_history_by_a_given_interval(make_rows, make_model, schema):
         ({"max_norm": 0.0}, "max_norm must be positive"),
         ({"label_delay": -1}, "label_delay must not be negative"),
         ({"record_every": 0}, "record_every must be positive"),
+        ({"window": None}, "^window must be positive, got None$"),
+        ({"label_delay": None}, "^label_delay must not be negative, got None$"),
         ({"bad_batch": "ignore"}, "bad_batch must be 'stop' or 'skip'"),
     ],
 )

@@ -9,7 +9,7 @@ import typer
 from daes.cli import console
 from daes.cli.console import note, say
 from daes.cli.groups import grouped
-from daes.cli.options import Json, Kind, Names, names, option, registered_list, whole_number
+from daes.cli.options import Json, Kind, Names, option, parse_names, registered_list, whole_number
 from daes.cli.progress import trial_progress
 from daes.cli.reading import Columns, DataArgument, Reading
 from daes.cli.settings import ModelOptions, ProtocolOptions, TrainingOptions
@@ -26,7 +26,7 @@ def parse_seeds(given: str | list[str]) -> tuple[int, ...]:
     >>> parse_seeds("3"), parse_seeds("7,11")
     ((0, 1, 2), (7, 11))
     """
-    numbers = [whole_number(0).parse(text) for text in names(given)]
+    numbers = [whole_number(0).parse(text) for text in parse_names(given)]
     if len(numbers) != 1:
         return tuple(numbers)
     return tuple(range(whole_number(1).parse(str(numbers[0]))))

@@ -1,6 +1,5 @@
 """`daes doctor`: what is installed, what is missing, and the hardware."""
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from daes.cli.console import out, print_json, say
@@ -75,11 +74,12 @@ def examine() -> dict[str, Any]:
 
     import daes
     from daes.extras import EXTRA_OF
+    from daes.training.environment import installed_version
 
     extras: dict[str, dict[str, Any]] = {}
     for module, extra in EXTRA_OF.items():
         name = _DISTRIBUTIONS.get(module, module)
-        extras.setdefault(extra, {"packages": {}, "install": None})["packages"][name] = _version(name)
+        extras.setdefault(extra, {"packages": {}, "install": None})["packages"][name] = installed_version(name)
     for extra, state in extras.items():
         if None in state["packages"].values():
             state["install"] = f"pip install 'daes[{extra}]'"
@@ -96,10 +96,3 @@ def examine() -> dict[str, Any]:
         },
         "extras": extras,
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -101,17 +101,17 @@ class Names(tuple[str, ...]):
     """The value of an option that takes several names."""
 
 
-def names(given: str | Sequence[str]) -> Names:
+def parse_names(given: str | Sequence[str]) -> Names:
     """Parse names: separated by commas, those with a comma in double quotes, or a list in a TOML file.
 
-    >>> names("price, age"), names('"a,b", c'), names(["a,b"])
+    >>> parse_names("price, age"), parse_names('"a,b", c'), parse_names(["a,b"])
     (('price', 'age'), ('a,b', 'c'), ('a,b',))
     """
     parts = next(csv.reader([given], skipinitialspace=True), []) if isinstance(given, str) else given
     return Names(part.strip() for part in parts if part.strip())
 
 
-NAMES = Kind(names, "LIST")
+NAMES = Kind(parse_names, "LIST")
 PAIR = matching(r"(?s)[^=]*[^=\s]\s*=.*", "NAME=VALUE", "NAME=VALUE")
 DEVICE = matching(r"auto|cpu|cuda(:\d+)?", "auto, cpu, cuda or cuda:N", "NAME")
 REGISTRIES = {"method": "daes.embedding", "backbone": "daes.backbone", "rival": "daes.experiments.rivals"}
@@ -130,7 +130,7 @@ def registered_name(kind: str) -> Kind:
 
 def registered_list(*kinds: str) -> Kind:
     """Several registered names."""
-    return Kind(lambda given: Names(map(one_of(*registered(*kinds)).parse, names(given))), "LIST")
+    return Kind(lambda given: Names(map(one_of(*registered(*kinds)).parse, parse_names(given))), "LIST")
 
 
 def option(

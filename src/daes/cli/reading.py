@@ -52,7 +52,11 @@ class Reading:
     no_header: bool | None = _reading(
         "CSV files have no header: the columns are column_1, column_2, …", "--no-header/--header"
     )
-    column_names: Names | None = _reading("Names of the columns of CSV files without a header.", "--names", of=NAMES)
+    column_names: Names | None = _reading(
+        "Names of the columns of CSV files without a header. A first row of such names is not read as values.",
+        "--names",
+        of=NAMES,
+    )
     no_quotes: bool | None = _reading(
         'A " in CSV files is an ordinary character and does not enclose a field.', "--no-quotes/--quotes"
     )

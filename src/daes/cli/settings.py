@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from daes.cli.options import DEVICE, PAIR, Kind, Names, names, number, one_of, option_field, whole_number
+from daes.cli.options import DEVICE, PAIR, Kind, Names, number, one_of, option_field, parse_names, whole_number
 from daes.training.config import LEARNING_RATES, TrainConfig, suggest_batch_size
 from daes.training.environment import find_device
 
@@ -26,13 +26,13 @@ def widths(given: str | Sequence[str]) -> Names:
     >>> widths("128, 32"), widths("none")
     (('128', '32'), ())
     """
-    listed = names(given)
+    listed = parse_names(given)
     return Names(() if listed == ("none",) else (str(whole_number(1).parse(width)) for width in listed))
 
 
 def shares(given: str | Sequence[str]) -> Names:
     """Parse the shares of training, validation and test."""
-    parts = names(given)
+    parts = parse_names(given)
     if len(parts) != 3:
         raise typer.BadParameter(f"three numbers are needed, got {','.join(parts)}")
     return Names(str(number(above=0, below=1).parse(part)) for part in parts)
@@ -223,7 +223,7 @@ def _count(data: "Dataset") -> int | None:
 def _context(choice: str) -> str | list[str] | None:
     if choice in ("smallest", "ranked"):
         return choice
-    return None if choice == "none" else list(names(choice))
+    return None if choice == "none" else list(parse_names(choice))
 
 
 def given_options(options: dict[str, Any]) -> dict[str, Any]:

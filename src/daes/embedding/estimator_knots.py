@@ -8,10 +8,10 @@ from torch import Tensor
 
 from daes.distribution import ESTIMATORS, EstimatorBank
 from daes.distribution.base import DistributionEstimator
+from daes.distribution.estimator_state import state_from_bytes, state_to_bytes
 from daes.embedding.compilation import outside_graphs
 from daes.embedding.distributions import FeatureDistributions
 from daes.embedding.knots import Bounds, StreamKnots
-from daes.storage.estimator_state import state_from_bytes, state_to_bytes
 
 EstimatorFactory = Callable[[int], DistributionEstimator]
 

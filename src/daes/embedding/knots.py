@@ -140,13 +140,13 @@ class StreamKnots(FeatureKnots):
 
     def _set_quantiles(self, features: Tensor | slice, quantiles: Tensor) -> None:
         """Set inner knots, centre and scale of some features from their quantiles at `levels`, (n, L)."""
-        inner, likely = quantiles.to(self.knots.device).tensor_split([self.num_knots - 1], 1)
+        inner, bulk = quantiles.to(self.knots.device).tensor_split([self.num_knots - 1], 1)
         self.knots[features, 1:-1] = inner.to(self.knots.dtype).clamp(
             self.knots[features, :1], self.knots[features, -1:]
         )
-        likely = likely.double().nan_to_num()  # a sum of large numbers may overflow float32
-        self.centre[features] = likely.mean(1).to(self.centre.dtype)
-        self.scale[features] = likely.std(1, correction=0).to(self.scale.dtype)
+        bulk = bulk.double().nan_to_num()  # a sum of large numbers may overflow float32
+        self.centre[features] = bulk.mean(1).to(self.centre.dtype)
+        self.scale[features] = bulk.std(1, correction=0).to(self.scale.dtype)
 
 
 def _check_bounds(bounds: Bounds | None, num_features: int) -> Tensor | None:

@@ -2,6 +2,7 @@
 
 import ast
 import hashlib
+import re
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -22,14 +23,16 @@ NO_INFLUENCE = (
     "table.py",
 )
 """The modules and packages of `daes` without influence on the result of a trial."""
+_C_COMMENT = re.compile(r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|/\*.*?\*/|//[^\n]*""", re.DOTALL)
+"""A comment, or in group 1 a string or a character, which may look like one."""
 _WITHOUT_MEANING = {"ctx", "kind", "type_comment", "type_ignores"}
 
 
 def code_fingerprint(*more: str) -> str:
     """A hash of the code that determines the result of a trial, and of further packages such as `"paper"`.
 
-    It covers the names and syntax trees of all modules of `daes` except `NO_INFLUENCE`. Comments, docstrings, blank
-    lines and formatting do not count; C sources count as they are. It is computed once per process.
+    It covers the names and syntax trees of all modules of `daes` except `NO_INFLUENCE`, and the C sources without their
+    comments. Comments, docstrings, blank lines and indentation do not count. It is computed once per process.
 
     >>> code_fingerprint() == code_fingerprint(), code_fingerprint() == code_fingerprint("paper")
     (True, False)
@@ -45,7 +48,8 @@ def _fingerprint(package: Path, left_out: frozenset[str]) -> str:
         if name.parts[0] not in left_out:
             digest.update(f"{name.as_posix()} {structure(path.read_text(encoding='utf-8'))}\n".encode())
     for path in sorted(package.rglob("*.c")):
-        digest.update(f"{path.relative_to(package).as_posix()} {path.read_text(encoding='utf-8')}\n".encode())
+        code = without_comments(path.read_text(encoding="utf-8"))
+        digest.update(f"{path.relative_to(package).as_posix()} {code}\n".encode())
     return digest.hexdigest()[:16]
 
 
@@ -59,6 +63,16 @@ def structure(source: str) -> str:
     (True, False)
     """
     return _structure(ast.parse(source))
+
+
+def without_comments(source: str) -> str:
+    r"""A C source without comments, blank lines and indentation.
+
+    >>> without_comments('int f(void) { /* one\n * two */\n\n    return 1; // three\n}')
+    'int f(void) {\nreturn 1;\n}'
+    """
+    code = _C_COMMENT.sub(lambda found: found[1] or " ", source)
+    return "\n".join(line for line in map(str.strip, code.splitlines()) if line)
 
 
 def _structure(node: Any) -> str:

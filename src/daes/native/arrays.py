@@ -21,7 +21,7 @@ def serves() -> bool:
 
 
 def address(array: NDArray[Any]) -> int:
-    """Where a contiguous array that is not empty begins; quicker than `array.ctypes.data`, which makes objects."""
+    """The address of a contiguous, non-empty array; faster than `array.ctypes.data`, which creates objects."""
     try:
         return ctypes.addressof(_Byte.from_buffer(array))  # type: ignore[arg-type]
     except TypeError:  # it must not be written to
@@ -29,7 +29,7 @@ def address(array: NDArray[Any]) -> int:
 
 
 class _Scratch(threading.local):
-    """Memory of one thread that is used again and again: fresh memory takes longer than what is written there."""
+    """Memory that one thread uses again and again: allocating it would take longer than writing to it."""
 
     def __init__(self) -> None:
         self.generator = (ctypes.c_uint64 * 4)()
@@ -97,21 +97,21 @@ def count_up_to(values: Floats, points: Floats) -> Ints:
 
 
 def follow(places: tuple[int, ...], size: int, width: int, num: int, tolerance: float) -> int:
-    """`TrackedQuantiles.read`: how many points there are then; 0 if a sorted sample is needed."""
+    """`TrackedQuantiles.read`: the number of points; 0 if a sorted sample is needed."""
     slots, ordered, levels, tied, points, counts = places
     found: int = native._library.daes_follow(slots, size, ordered, width, levels, num, tolerance, tied, points, counts)
     return found
 
 
 class Addresses(tuple[int, ...]):
-    """Where arrays begin that stay where they are: found once. A copy is None, as its arrays lie elsewhere."""
+    """Addresses of arrays that are not moved, found once. A copy is None, since its arrays are elsewhere."""
 
     def __reduce__(self) -> Any:
         return type(None), ()
 
 
 class Writer:
-    """Writes accepted values into the slots of a reservoir; finds the address of an array that stays only once."""
+    """Writes accepted values into the slots of a reservoir; finds the address of a lasting array only once."""
 
     def __init__(self, slots: Floats) -> None:
         self.slots = slots
@@ -137,8 +137,8 @@ class Writer:
     ) -> tuple[int, int]:
         """Write the acceptances from the `first` of a block on; returns how many, and how many slots are occupied.
 
-        `tracked` may be quantiles (`TrackedQuantiles`) that follow. With `look` all values are looked at first: if one
-        of them is not finite, nothing is written and −1 returned, else `range` is their least and largest.
+        `tracked` may be quantiles (`TrackedQuantiles`) that follow. With `look` all values are checked first: if one
+        of them is not finite, nothing is written and −1 returned, otherwise `range` is their minimum and maximum.
         """
         if block is not self._block:
             self._block, self._from = block, (address(block[0]), address(block[1]))
@@ -161,9 +161,9 @@ class Writer:
 
 
 def take_smallest(hashes: Ints, smallest: Ints, counts: Ints, seen: Ints) -> None:
-    """Rows (B, p) of hashes into the smallest ones of each column (p, k), of which there are counts (p,).
+    """Add rows (B, p) of hashes to the smallest ones of each column (p, k), of which there are `counts` (p,).
 
-    `seen` (p, a power of two), zeros at first, remembers some, which need not be looked for.
+    `seen` (p, a power of two), zeros at first, remembers some, which need no search.
     """
     hashes = np.ascontiguousarray(hashes)
     native._library.daes_distinct(

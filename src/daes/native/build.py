@@ -14,7 +14,7 @@ _OPTIONS = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
 
 
 def library() -> Path:
-    """Where the compiled library of this very source is, or would be."""
+    """The path of the library compiled from the current source, whether or not it exists."""
     suffix = ".dylib" if sys.platform == "darwin" else ".so"
     digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]
     return SOURCE.with_name(f"_kernels-{digest}{suffix}")

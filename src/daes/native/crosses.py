@@ -13,7 +13,7 @@ _ROWS = 512
 
 
 def row_slices(rows: int) -> list[slice]:
-    """So many rows in slices that are computed one after the other, at least one."""
+    """This many rows in slices, at least one, that are computed one after the other."""
     each = _ROWS if torch.get_num_threads() == 1 else max(rows, 1)
     return [slice(first, min(first + each, rows)) for first in range(0, max(rows, 1), each)]
 

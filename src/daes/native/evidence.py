@@ -49,7 +49,7 @@ class Found:
 
     @property
     def ids(self) -> int:
-        """How many different rows there are, once a batch was looked up."""
+        """The number of distinct rows of the batch that was looked up last."""
         count: int = self._cells.count - self._cells.bins
         return count
 
@@ -70,7 +70,7 @@ class _Evidence(ctypes.Structure):
 
 
 class Counts:
-    """What past clicks are counted in, as compiled loops see it.
+    """The counts of past clicks, as compiled loops access them.
 
     Args:
         q: numerical features that are counted.
@@ -79,7 +79,7 @@ class Counts:
         table_rows: rows of the categorical table.
         strength: as of `Evidence`.
         tensors: `edges`, `total`, `number_counts` and `row_counts` of `EvidenceInputs`; `errors` and `clock` of
-            `RecentErrors`, and `fields` and `errors` of `Combinations`, or None for each of them that there is not.
+            `RecentErrors`, and `fields` and `errors` of `Combinations`, or None for each that does not exist.
         half_life: as of `RecentErrors`.
         each: bins of a number that are one value in `Combinations`.
     """
@@ -127,11 +127,11 @@ class Counts:
         return type(None), ()  # a copy of a model has its own
 
     def are_in(self, tensors: Sequence[Tensor | None]) -> bool:
-        """Whether these tensors are those that are counted in, and where they were."""
+        """Whether these are the tensors that are counted in, at the same addresses as before."""
         return _pointers(tensors) == self._pointers
 
     def wait(self, rows: int) -> None:
-        """Let errors be so much older, as `RecentErrors.waiting` says."""
+        """Make errors older by as much as `RecentErrors.waiting`."""
         self._evidence.waiting = rows
 
     def inputs(self, numbers: Tensor, rows: Tensor) -> Tensor:
@@ -197,7 +197,7 @@ class _Sample(ctypes.Structure):
 
 
 class SampledRows:
-    """A sample of rows, as compiled loops see it.
+    """A sample of rows, as compiled loops access it.
 
     Args:
         tensors: `numerical`, `missing`, `categorical`, `label`, `logit` and `seen` of `RowSample`.

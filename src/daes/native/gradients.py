@@ -18,7 +18,7 @@ from daes.native.threads import map_parts, submit, wait
 from daes.native.whole import LEARNED, Buffers, Share, Whole
 
 _PROJECTED_ROWS = 256
-"""From so many rows on vectors that rows share are multiplied once, if these are few."""
+"""From this many rows on, vectors that rows share are multiplied once, if there are few of them."""
 
 
 class _Gradients(ctypes.Structure):
@@ -32,7 +32,7 @@ class _Gradients(ctypes.Structure):
 
 
 class Gradients(Whole):
-    """Logits of a model that learns, and the gradients of a loss of them, in memory that is kept for the next batch.
+    """Logits of a model in training and the gradients of a loss, in memory that is reused for the next batch.
 
     Layers and learned values are parameters: `backward` writes their gradients.
     """

@@ -2109,7 +2109,7 @@ static inline __attribute__((always_inline)) void gate_rows(const float *table, 
 }
 
 /* The rows of a table (q, M, d) as a gate makes them for every context: times its factors (contexts, q, M). With `sums`
- * their sums from 0 on, M + 1 rows a feature (`blend_rows` on the thermometer basis). */
+ * their sums from 0 on, M + 1 rows per feature (`blend_rows` on the thermometer basis). */
 FAST void daes_gate(const float *table, const float *factors, int64_t contexts, int64_t q, int64_t M, int64_t d,
                     int64_t sums, float *restrict out) {
     if (d == 16)

@@ -1,4 +1,4 @@
-"""Matrix products of single precision on the CPU, by oneDNN where that is quicker than torch's BLAS.
+"""Matrix products of single precision on the CPU, by oneDNN where that is faster than torch's BLAS.
 
 On processors with AVX-512 oneDNN uses it whoever made them. MKL, which torch multiplies with, does so on Intel's alone
 and takes more than twice the time on others.
@@ -30,14 +30,14 @@ def quicker(inputs: Tensor, outputs: int) -> bool:
 
 
 def padded(rows: int, width: int) -> Tensor:
-    """Memory for (rows, width) numbers, of which rows start at multiples of eight."""
+    """Memory for (rows, width) numbers, whose rows start at multiples of eight."""
     return torch.empty(rows, -(-width // 8) * 8, dtype=torch.float32)[:, :width]
 
 
 def memory_of_inputs(rows: int, width: int, outputs: int) -> Tensor:
     """Memory for (rows, width) numbers to be multiplied with a matrix (width, outputs).
 
-    BLAS multiplies rows up to a third faster that start at multiples of eight numbers; oneDNN wants nothing in between.
+    BLAS is up to a third faster if rows start at multiples of eight numbers; oneDNN needs rows without gaps.
     """
     dense = torch.empty(rows, width, dtype=torch.float32)
     return dense if quicker(dense, outputs) else padded(rows, width)
@@ -97,7 +97,7 @@ def _by_onednn(inputs: Tensor, weight: Tensor, plus: Tensor | None) -> Tensor:
 
 
 def linear(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """`torch.nn.functional.linear`, by oneDNN if that is quicker and only autograd looks on.
+    """`torch.nn.functional.linear`, by oneDNN if that is faster and nothing but autograd records it.
 
     **Shape.** inputs (…, k), weight (n, k), bias (n,) → (…, n).
     """
@@ -111,7 +111,7 @@ def linear(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def transformed(*gradients: Tensor) -> bool:
-    """Whether something else than autograd follows the operations: vmap, forward gradients or a trace."""
+    """Whether something other than autograd records the operations: vmap, forward gradients or a trace."""
     return (
         torch._C._are_functorch_transforms_active()
         or torch.autograd.forward_ad._current_level >= 0

@@ -76,7 +76,7 @@ class Projection:
         self.scratch = _floats(2, _SIDE, self.width + dim + 3)
 
     def holds(self, model: int, space: int, ids: int) -> bool:
-        """Whether there is memory for so many different ids; if so, their fields are known from now on."""
+        """Whether there is memory for this many distinct ids; if so, their fields are known from now on."""
         if ids > self._most:
             return False
         native._library.daes_group(model, space, self.address)

@@ -15,9 +15,9 @@ from daes.native.arrays import address
 
 
 def serves(*tensors: Tensor | None) -> bool:
-    """Whether compiled loops may be used: they are there, the tensors lie in memory row by row, nothing is traced.
+    """Whether compiled loops may be used: they exist, the tensors are contiguous, and nothing is traced.
 
-    What they write into is of torch's default type.
+    Their results have torch's default type.
     """
     if native._library is None or torch.compiler.is_compiling() or torch.get_default_dtype() != torch.float32:
         return False
@@ -28,7 +28,7 @@ def serves(*tensors: Tensor | None) -> bool:
 
 
 def within(rows: Tensor, limit: int) -> bool:
-    """Whether all numbers of rows are of rows that there are: at least 0, below the limit."""
+    """Whether all row numbers are valid: at least 0 and below the limit."""
     return bool(native._library.daes_within(rows.data_ptr(), rows.numel(), limit))
 
 
@@ -42,7 +42,7 @@ def hash_rows(ids: Tensor, sizes: Tensor, offsets: Tensor) -> Tensor:
 
 
 def refuse_second_derivatives() -> None:
-    """Called in a backward, which is recorded itself only where it is to be differentiated again."""
+    """Raise an error in a backward pass that is itself recorded, to be differentiated again."""
     if torch.is_grad_enabled():
         raise RuntimeError(
             "compiled loops have no second derivatives: set DAES_NATIVE=0 in the environment to have them"
@@ -89,14 +89,14 @@ def sum_rows(gradient: Tensor, places: Tensor, slots: Tensor) -> tuple[Tensor, T
 
 
 def _by_rows(tensor: Tensor) -> tuple[Tensor, int]:
-    """The tensor (B, n, d), each row of which lies in memory as a whole, and how far apart the rows are."""
+    """The tensor (B, n, d) with contiguous rows, and the stride from one to the next."""
     if tensor.stride(2) != 1 or tensor.stride(1) != tensor.shape[2]:
         tensor = tensor.contiguous()
     return tensor, tensor.stride(0)
 
 
 def look_up(table: Tensor, places: Tensor, slots: Tensor) -> Tensor:
-    """`F.embedding(places, table, sparse=True)` with a gradient that is summed up; `slots` are -1, one a row."""
+    """`F.embedding(places, table, sparse=True)` with a gradient that is summed up; `slots` are -1, one per row."""
     found: Tensor = _LookUp.apply(table, places, slots)  # type: ignore[no-untyped-call]
     return found
 
@@ -120,7 +120,8 @@ def pack(
 ) -> None:
     """Rows (n,) of a table and their values (n, d) times a factor, as entries (d + 2,) behind those of their owners.
 
-    Row i is of owner i // each, or i % owners if `each` is 0. Entries go to `out` from `ends` (owners,) on, which move.
+    Row i is of owner i // each, or i % owners if `each` is 0. Entries are written to `out`
+    from `ends` (owners,) on, which are advanced.
     """
     native._library.daes_pack(
         rows.data_ptr(), values.data_ptr(), *values.shape, factor, owners, each, ends.ctypes.data, out.data_ptr()
@@ -243,7 +244,7 @@ def blend(
     *,
     with_plain: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """`DAES.outputs`: fields (B, q, d), and scores and standardised values (B, 2q), or None if they are not wanted.
+    """`DAES.outputs`: fields (B, q, d), and scores and standardised values (B, 2q), or None if they are not requested.
 
     The vector of a value is blended of two neighbouring rows of its feature in the table (q, M + 1, d), or in that of
     its context `index` (B,) out of (contexts, q, M + 1, d), plus its standardised value times `linear`.
@@ -305,7 +306,7 @@ class _Reservoirs(ctypes.Structure):
 
 
 class Reservoirs:
-    """The samples of q features, and what was written into them since they were last in order.
+    """The samples of q features, and what was written into them since they were last sorted.
 
     Args:
         slots: (q, m + 1).

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 MANY_ROWS = 2048
-"""From so many rows on a second thread takes its share of learning."""
+"""From this many rows on, a second thread does a part of learning."""
 
 _pools: dict[int, ThreadPoolExecutor] = {}
 

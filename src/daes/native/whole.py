@@ -1,7 +1,7 @@
 """Whole models in compiled loops: their memory, and scores of a few rows by one call.
 
-A small batch is mostly calls of a model's parts. Here numbers and ids become the inputs of a network by one call, which
-puts every part where the network reads it.
+Most of the time of a small batch is spent on calling a model's parts. Here numbers and ids become the inputs of a
+network by one call, which puts every part where the network reads it.
 """
 
 import ctypes
@@ -56,12 +56,12 @@ class _Workspace(ctypes.Structure):
 
 
 def _floats(*shape: int) -> Tensor:
-    """Memory for numbers of single precision, whatever is torch's default."""
+    """An uninitialised float32 tensor, whatever torch's default type is."""
     return torch.empty(shape, dtype=torch.float32)
 
 
 class Whole:
-    """A model in memory, as compiled loops see it.
+    """The tensors of a model, as compiled loops access them.
 
     Args:
         layers, crosses: those of its `Network`.
@@ -93,7 +93,7 @@ class Whole:
         self._crossed_readout, self._readout = self._weights[-2][0, :crossed], self._weights[-2][0, crossed:]
 
     def _find(self, numbers: Tensor, ids: Tensor, rows: int, buffers: "Buffers", *, distinct: bool) -> None:
-        """Look up so many rows; if not distinct, each of their ids by itself, which any number of threads may do."""
+        """Look up this many rows; if not distinct, each of their ids separately, in any number of threads."""
         native._library.daes_find(self._address, buffers.address, numbers.data_ptr(), ids.data_ptr(), rows, distinct)
 
     def _forward(self, numbers: Tensor, share: "Share") -> None:
@@ -124,7 +124,7 @@ class Whole:
     def serves(
         layers: Sequence[Tensor], values: Mapping[str, Any], counts: Counts, crosses: Sequence[Tensor] = ()
     ) -> bool:
-        """Whether the tensors are of the right types and shapes and lie in memory row by row."""
+        """Whether the tensors are contiguous and have the right types and shapes."""
         tensors = {name: one for name, one in values.items() if isinstance(one, Tensor)}
         return (
             native.serves(*layers, *crosses, *tensors.values())

@@ -9,7 +9,7 @@ from typing import Any
 
 import daes
 from daes.formatting import compact, count, duration, fixed, listed, percent
-from daes.report.rendering import environment
+from daes.report.rendering import template_environment
 from daes.stream.schema import Schema
 
 SECONDS = 2
@@ -30,14 +30,14 @@ _ADDRESSES = {
 
 def live_page(name: str, *, links: Sequence[str] = ()) -> str:
     """The page of a server or a run; it requests its data from the relative address `view`."""
-    template = environment().get_template("live.html")
+    template = template_environment().get_template("live.html")
     html: str = template.render(title=name, lead="", version=daes.__version__, seconds=SECONDS, links=links)
     return html
 
 
 def docs_page(schema: Schema) -> str:
     """The page of a server's addresses, with a form for a row of this schema."""
-    template = environment().get_template("docs.html")
+    template = template_environment().get_template("docs.html")
     html: str = template.render(numerical=schema.numerical, categorical=schema.categorical, addresses=_ADDRESSES)
     return html
 

@@ -19,7 +19,9 @@ _CONTROL = dict.fromkeys({*range(32)} - {ord("\t"), ord("\n")}, "\ufffd")
 
 def render(page: Page) -> str:
     """The page as HTML."""
-    html: str = environment().get_template("page.html").render(page=page, version=daes.__version__, plotly=plotly())
+    html: str = (
+        template_environment().get_template("page.html").render(page=page, version=daes.__version__, plotly=plotly())
+    )
     return html
 
 
@@ -35,7 +37,7 @@ def plotly() -> str:
 
 
 @cache
-def environment() -> Any:
+def template_environment() -> Any:
     """The templates; everything that comes from data is escaped."""
     jinja2 = require("jinja2")
     found = jinja2.Environment(

@@ -46,7 +46,7 @@ class CompiledScores:
         if compiler() is None:
             raise RuntimeError("a C++ compiler is needed to compile a model: install g++ or clang++, or set CXX")
         build: Any = torch._inductor.aoti_compile_and_package
-        program = scores_program(model)
+        program = scores_program(model, model.schema)
         with quiet_export():
             build(program, package_path=str(path), inductor_configs=_OPTIONS)
         return cls(path)

@@ -218,7 +218,7 @@ class CheckpointStore:
         return int(step)
 
     def _open(self) -> None:
-        if self._lock.held:
+        if self._lock.is_locked:
             return
         try:
             self.directory.mkdir(parents=True, exist_ok=True)

@@ -37,12 +37,12 @@ class WriterLock:
         self._lock: Any = None
 
     @property
-    def held(self) -> bool:
+    def is_locked(self) -> bool:
         return self._lock is not None and bool(self._lock.is_locked)
 
     def acquire(self) -> None:
         """Acquire the lock, or raise a `LockHeldError` that names the holder."""
-        if self.held:
+        if self.is_locked:
             return
         filelock = require("filelock")
         if self._lock is None:
@@ -56,7 +56,7 @@ class WriterLock:
 
     def release(self) -> None:
         """Release the lock. The lock file stays, because removing it could admit two writers."""
-        if self.held:
+        if self.is_locked:
             with suppress(OSError):
                 self._holder.unlink()
             self._lock.release()

@@ -34,7 +34,8 @@ class CsvSource(FilesSource):
         separator: one character; by default a tab for .tsv and .tab, a bar for .psv, otherwise a comma.
         header: whether the first row has the names of the columns. A column without a name is called by its position:
             `unnamed_3`, or `column_3` without a header.
-        column_names: the names, if the files have no header.
+        column_names: the names, if the files have no header. A first row of nothing but such names is a header all the
+            same, with the names of this file's columns.
         decimal: "." or ",", the decimal separator of numbers.
         quoting: whether "…" encloses a field, which may then contain separators, doubled quotes and line ends. If
             quotes are ordinary characters, also inside unquoted fields, use False.

@@ -70,11 +70,14 @@ class CsvBlocks:
         start = 3 if self._pending.startswith(b"\xef\xbb\xbf") else 0
         if line := _SEPARATOR_LINE.match(self._pending, start):
             start = line.end()
+        stop = self._first_row_end(start)
+        first = self._pending[start:stop]
         if format.column_names is not None:
             self.names = list(format.column_names)
+            if header := self._header_of(first, format):
+                self.names, start = header, stop
         else:
-            stop = self._first_row_end(start)
-            fields = self._first_row(self._pending[start:stop], format)
+            fields = self._first_row(first, format)
             if format.header:
                 self.names = [name.strip() or f"{UNNAMED}{position}" for position, name in enumerate(fields, 1)]
                 start = stop
@@ -130,6 +133,14 @@ class CsvBlocks:
         if len(rows) != 1 or not any(rows[0]):
             raise SourceError(f"{self._path} must start with {wanted}, got {line[:80]!r}")
         return rows[0]
+
+    def _header_of(self, line: bytes, format: CsvFormat) -> list[str] | None:
+        """The fields of the first row if they are different names of columns, so that it is no row of values."""
+        try:
+            fields = [name.strip() for name in self._first_row(line, format)]
+        except SourceError:
+            return None  # an invalid row, which is reported as such
+        return fields if len(set(fields)) == len(fields) and set(fields) <= set(format.column_names or ()) else None
 
     def _go_to(self, offset: int, seekable: bool) -> None:
         if offset <= len(self._pending):

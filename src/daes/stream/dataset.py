@@ -15,7 +15,8 @@ from daes.stream.bad_rows import BadRows
 from daes.stream.batch import Batch
 from daes.stream.cursor import BatchError, CursorSource, Position
 from daes.stream.datasets import find_entry
-from daes.stream.files_source import FilesSource
+from daes.stream.files_source import FilesSource, columns_not_used
+from daes.stream.follow import FollowedFiles
 from daes.stream.opening import absolute, name_of, open_source
 from daes.stream.prefetch import Prefetch
 from daes.stream.schema import LABEL_NAMES, Schema, infer_schema, no_such_column
@@ -24,7 +25,6 @@ from daes.stream.source import BatchSource, Source, TableSource
 _ROWS_AT_ONCE = 65_536
 _FINGERPRINT_ROWS = 10_000
 _MAX_BYTES = 1 << 30
-_SHOWN = 10
 
 
 class Dataset:
@@ -428,9 +428,9 @@ def _infer(source: Source, named: Mapping[str, Any], exclude: Sequence[str]) -> 
     schema = infer_schema(source.arrow_schema, **named, exclude=[name for name in exclude if name not in later])
     unused = {name: path for name, path in later.items() if name not in exclude}
     for path in dict.fromkeys(unused.values()):
-        names = [repr(name) for name in unused if unused[name] == path]
-        shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
-        warnings.warn(f"{path} has columns that are not used, since the first file lacks them: {shown}", stacklevel=3)
+        warnings.warn(columns_not_used(path, [name for name in unused if unused[name] == path]), stacklevel=3)
+    if isinstance(source, FollowedFiles) and not all_named:
+        source.known_columns = set(source.arrow_schema.names)
     return schema
 
 

@@ -11,7 +11,7 @@ from daes.stream.cursor import NUMBER_ROLES, Cursor, CursorSource, Position, Sou
 from daes.stream.files import DataFile, Where, find_files
 from daes.stream.schema import Schema, column_kind, is_text, is_unnamed
 
-_COMPARED = 16
+_COMPARED, _SHOWN = 16, 10
 
 
 class FilesSource(CursorSource):
@@ -118,6 +118,16 @@ class FilesSource(CursorSource):
 
     def _roles(self, schema: Schema | None) -> dict[str, str]:
         return super()._roles(schema or self.schema)
+
+
+def columns_not_used(path: str, names: Sequence[str]) -> str:
+    """A warning of a later file's columns that the first file lacks.
+
+    >>> columns_not_used("2.csv", ["age", "city"])
+    "2.csv has columns that are not used, since the first file lacks them: 'age', 'city'"
+    """
+    shown = ", ".join(map(repr, names[:_SHOWN])) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    return f"{path} has columns that are not used, since the first file lacks them: {shown}"
 
 
 def _kind(arrow_type: Any, role: str | None) -> str:

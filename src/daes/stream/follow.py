@@ -15,8 +15,8 @@ from daes.stream.arrow import fs
 from daes.stream.bad_rows import BadRow
 from daes.stream.cursor import Cursor, CursorSource, Position, SourceError
 from daes.stream.files import DataFile, find_files, is_directory_or_glob, natural_order
-from daes.stream.files_source import FilesSource
-from daes.stream.schema import Schema
+from daes.stream.files_source import FilesSource, columns_not_used
+from daes.stream.schema import Schema, is_unnamed
 
 _log = logging.getLogger("daes.stream")
 
@@ -74,6 +74,8 @@ class FollowedFiles(CursorSource):
         self._make, self._accepts = make, accepts
         self.waiting = 0
         """Files that are there but not begun."""
+        self.known_columns: set[str] | None = None
+        """Further columns of a file are reported, each once; None if all columns to read were named."""
 
     @cached_property
     def arrow_schema(self) -> Any:
@@ -138,6 +140,11 @@ class _FollowCursor(Cursor):
         source, followed = self._source._make(file), self._source
         source.configure(bad_rows="skip" if followed.skips else "error", label_map=followed._label_map)
         source.bad_rows = followed.bad_rows
+        if followed.known_columns is not None:
+            found = source.arrow_schema.names
+            if new := [name for name in found if name not in followed.known_columns and not is_unnamed(name)]:
+                _log.warning(columns_not_used(file.path, new))
+            followed.known_columns.update(found)
         self._inner = source._cursor(self._columns, self._schema, place, self._at_once)
 
     def ready(self) -> bool:

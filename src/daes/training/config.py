@@ -68,14 +68,15 @@ class TrainConfig:
         problems = []
         if self.optimizer not in LEARNING_RATES:
             problems.append(f"optimizer {not_one_of(self.optimizer, LEARNING_RATES)}")
-        counts = ("batch_size", "window", "record_every", "checkpoint_every", "sync_every")
-        for name in (*counts, "learning_rate", "clip_norm", "max_norm", "checkpoint_minutes"):
+        needed = ("batch_size", "window", "checkpoint_every", "checkpoint_minutes", "sync_every")
+        for name in (*needed, "record_every", "learning_rate", "clip_norm", "max_norm"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
+            if (value is None and name in needed) or (value is not None and not value > 0):
                 problems.append(f"{name} must be positive, got {value}")
         for name in ("table_start", "label_delay", "seed"):
-            if not getattr(self, name) >= 0:
-                problems.append(f"{name} must not be negative, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is None or not value >= 0:
+                problems.append(f"{name} must not be negative, got {value}")
         if self.bad_batch not in ("stop", "skip"):
             problems.append(f"bad_batch must be 'stop' or 'skip', got {self.bad_batch!r}")
         if problems:

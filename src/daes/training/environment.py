@@ -25,7 +25,7 @@ def environment(device: str = "cpu") -> dict[str, Any]:
     return {
         "daes": daes.__version__,
         "python": platform.python_version(),
-        "packages": {name: found for name in _PACKAGES if (found := _version(name)) is not None},
+        "packages": {name: found for name in _PACKAGES if (found := installed_version(name)) is not None},
         "system": platform.platform(),
         "machine": platform.machine(),
         "host": platform.node(),
@@ -61,7 +61,8 @@ def find_device(name: str) -> str:
     return name
 
 
-def _version(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
+    """The version of an installed package; None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -12,13 +12,7 @@ from daes.embedding.distributions import FeatureDistributions
 from daes.embedding.kernels import usable
 
 pytest.importorskip("triton")
-
-
-@pytest.fixture(autouse=True)
-def small_tiles(monkeypatch):
-    if not torch.cuda.is_available():
-        monkeypatch.setattr("daes.embedding.kernels.observation.TILE", 64)
-        monkeypatch.setattr("daes.embedding.kernels.observation._RANKS", 256)
+pytestmark = pytest.mark.usefixtures("small_tiles")
 
 
 def stream(rows, features, seed=0):

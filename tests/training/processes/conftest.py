@@ -1,6 +1,8 @@
 import multiprocessing
 import os
 import pickle
+import signal
+import time
 import traceback
 from dataclasses import dataclass
 from datetime import timedelta
@@ -9,6 +11,9 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+
+from daes.storage.checkpoint import CheckpointStore
+from daes.storage.run_folder import RunFolder
 
 
 @dataclass
@@ -76,3 +81,18 @@ def in_processes(tmp_path_factory):
         return outcomes if may_fail else [outcome.value for outcome in outcomes]
 
     return run
+
+
+@pytest.fixture
+def kill_at_a_checkpoint():
+    """Kill the second process once the run in a folder has a checkpoint: for `meanwhile`."""
+
+    def make(folder):
+        def kill(workers):
+            while not CheckpointStore(RunFolder(folder).checkpoints).steps():
+                time.sleep(0.01)
+            os.kill(workers[1].pid, signal.SIGKILL)
+
+        return kill
+
+    return make

@@ -1,8 +1,6 @@
 """Runs of several processes: one folder, killed, resumed by more and by fewer, every row exactly once."""
 
-import os
 import signal
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -61,17 +59,12 @@ def _counted(folder):
     )
 
 
-def test_resumed_by_other_numbers_of_processes(clicks, in_processes, tmp_path):
+def test_resumed_by_other_numbers_of_processes(clicks, in_processes, kill_at_a_checkpoint, tmp_path):
     """Two processes, one of which is killed; then three, which are stopped; then one: as one process alone."""
     _run(0, clicks, tmp_path / "alone")
     folder = tmp_path / "run"
 
-    def kill(workers):
-        while not CheckpointStore(RunFolder(folder).checkpoints).steps():
-            time.sleep(0.01)
-        os.kill(workers[1].pid, signal.SIGKILL)
-
-    first, second = in_processes(2, _run, clicks, folder, may_fail=True, meanwhile=kill)
+    first, second = in_processes(2, _run, clicks, folder, may_fail=True, meanwhile=kill_at_a_checkpoint(folder))
     assert second.exit_code == -signal.SIGKILL
     assert "LostProcessError: process 0 of 2 has lost another one" in first.error
     assert 0 < _state(folder)["rows"] < ROWS

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -102,17 +101,14 @@ def _stop(rank, path, folder, tables, rows):
     return _run(rank, path, folder, tables, callbacks=[stop], resume=True)
 
 
-def test_killed_and_resumed_by_other_numbers_of_processes(clicks, in_processes, tmp_path, monkeypatch):
+def test_killed_and_resumed_by_other_numbers_of_processes(
+    clicks, in_processes, kill_at_a_checkpoint, tmp_path, monkeypatch
+):
     """Two processes with divided tables, one of which is killed; then three; then one with a whole table."""
     monkeypatch.setattr("daes.training.run.MAP_ABOVE", 0)
     folder = tmp_path / "run"
 
-    def kill(workers):
-        while not CheckpointStore(RunFolder(folder).checkpoints).steps():
-            time.sleep(0.01)
-        os.kill(workers[1].pid, signal.SIGKILL)
-
-    first, second = in_processes(2, _run, clicks, folder, may_fail=True, meanwhile=kill)
+    first, second = in_processes(2, _run, clicks, folder, may_fail=True, meanwhile=kill_at_a_checkpoint(folder))
     assert second.exit_code == -signal.SIGKILL
     assert "LostProcessError: process 0 of 2 has lost another one" in first.error
     assert 0 < _state(folder)["rows"] < ROWS

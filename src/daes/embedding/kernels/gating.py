@@ -127,7 +127,7 @@ def gated(
         bins: M; the basis is the thermometer where R is M, and the hat where it is M + 1.
         beta: how far the context reaches.
         linear: the kind of input that `linear_weight` is multiplied with; empty for none.
-        plain: kinds of plain inputs, parted by commas.
+        plain: kinds of plain inputs, separated by commas.
     """
     rows, q = values.shape
     kinds = [KINDS[kind] for kind in plain.split(",") if kind]

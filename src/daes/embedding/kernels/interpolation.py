@@ -2,7 +2,7 @@
 
 Both bases of `daes.embedding.interpolation` are a blend of two neighbouring rows of a table: of the meta-embeddings
 themselves (hat), or of their prefix sums (thermometer). A gate multiplies meta-embeddings by factors that depend on the
-context alone, so that with few distinct contexts it is a look-up in one table a context.
+context alone, so that with few distinct contexts it is a look-up in one table per context.
 
 Backward is a matrix product: the R rows of a table get V⊤G, where G (B, d) are a feature's gradients and V (B, R + 2)
 are the weights on the basis, those of the missing vector and of the linear path included. A program sums over a share
@@ -137,7 +137,7 @@ def interpolate(
     Args:
         bins: M; the basis is the thermometer where R is M, and the hat where it is M + 1.
         linear: the kind of input that `linear_weight` is multiplied with; empty for none.
-        plain: kinds of plain inputs, parted by commas.
+        plain: kinds of plain inputs, separated by commas.
     """
     rows, q = values.shape
     dim = table.shape[3]

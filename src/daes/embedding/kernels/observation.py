@@ -251,22 +251,22 @@ def _rank_of(level, filled):
 
 @triton.jit
 def _set_knots(
-    picked, count, knots, centre, scale, inner, likely, K, IP: tl.constexpr, LP: tl.constexpr
+    picked, count, knots, centre, scale, inner, num_bulk, K, IP: tl.constexpr, LP: tl.constexpr
 ):  # fmt: skip
     feature = tl.program_id(0)
     i = tl.arange(0, IP)
-    value = tl.load(picked + feature * (inner + likely) + i, mask=i < inner, other=0.0)
+    value = tl.load(picked + feature * (inner + num_bulk) + i, mask=i < inner, other=0.0)
     low = tl.load(knots + feature * (K + 1))
     high = tl.load(knots + feature * (K + 1) + K)
     value = tl.where(value < low, low, value)
     tl.store(knots + feature * (K + 1) + 1 + i, tl.where(value > high, high, value), mask=i < inner)
     j = tl.arange(0, LP)
-    bulk = tl.load(picked + feature * (inner + likely) + inner + j, mask=j < likely, other=0.0).to(tl.float64)
+    bulk = tl.load(picked + feature * (inner + num_bulk) + inner + j, mask=j < num_bulk, other=0.0).to(tl.float64)
     bulk = tl.where(tl.load(count + feature) > 0, bulk, 0.0)
-    mean = tl.sum(bulk, 0) / likely
-    off = tl.where(j < likely, bulk - mean, 0.0)
+    mean = tl.sum(bulk, 0) / num_bulk
+    off = tl.where(j < num_bulk, bulk - mean, 0.0)
     tl.store(centre + feature, mean.to(tl.float32))
-    tl.store(scale + feature, tl.sqrt(tl.sum(off * off, 0) / likely).to(tl.float32))
+    tl.store(scale + feature, tl.sqrt(tl.sum(off * off, 0) / num_bulk).to(tl.float32))
 
 
 def rounds(entries: int) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from daes.distribution import ESTIMATORS, JumpReservoir
-from daes.storage.estimator_state import state_from_bytes, state_to_bytes
+from daes.distribution.estimator_state import state_from_bytes, state_to_bytes
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)

@@ -1,0 +1,149 @@
+"""What determines a click in the simulated stream, and its labels."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from daes.simulation import AdStream, Features, LawDrift
+from daes.simulation.catalogue import NUMERICAL
+from daes.simulation.curves import PARTS
+
+NAMES = [spec.name for spec in NUMERICAL]
+ALPHA = 1e-4  # of one test of a law; a few hundred are made, with fixed seeds
+
+
+class TestTruth:
+    @pytest.mark.parametrize(
+        "proportions",
+        [
+            {"value": 0.2, "rank": 0.4, "context_rank": 0.4},
+            {"value": 0.6, "rank": 0.1, "context_rank": 0.3},
+            {"rank": 2, "context_rank": 1},
+            {"context_rank": 1},
+        ],
+    )
+    @pytest.mark.parametrize("world", [0, 5])
+    def test_proportions_are_as_set(self, proportions, world):
+        source = AdStream(200_000, drift="none", signal=proportions, numerical=0.8, world=world)
+        parts = source.truth.parts(source.features(0, 200_000))
+        total = sum(proportions.values())
+        wanted = np.array([proportions.get(part, 0) / total * 0.64 for part in PARTS])
+        assert np.allclose(source.truth.curves.covariance(), np.diag(wanted), atol=1e-12)
+        simulated = np.cov(np.stack([parts[part] for part in PARTS]))
+        assert np.allclose(np.diag(simulated), wanted, rtol=0.02)
+        scale = np.sqrt(np.outer(wanted, wanted))
+        assert np.abs(simulated - np.diag(wanted))[scale > 0].max(initial=0) < 0.02 * scale.max()
+        for part in PARTS:
+            assert abs(parts[part].mean()) < 5 * np.sqrt(wanted.max() / 200_000)
+        numerical = sum(parts[part] for part in PARTS)
+        assert numerical.std() == pytest.approx(0.8, rel=0.01)
+
+    def test_other_parts_have_the_sizes_set(self, still_rows, stream):
+        source = stream(drift="none", categorical=0.9, interactions=0.5, missing=0.3)
+        parts = source.truth.parts(still_rows)
+        assert parts["categorical"].std() == pytest.approx(0.9, rel=0.03)
+        assert parts["interaction"].std() == pytest.approx(0.5, rel=0.03)
+        assert parts["missing"].std() == pytest.approx(0.3, rel=0.03)
+        off = stream(drift="none", categorical=0, interactions=0, missing=0, numerical=0, base_rate=0.2)
+        assert np.allclose(off.click_probability(0, 1000), 0.2)
+
+    def test_logit_is_the_sum_of_its_parts(self, stream):
+        source = stream()
+        rows = source.features(0, 1000)
+        logit = source.truth.intercept + sum(source.truth.parts(rows).values())
+        assert np.allclose(source.click_probability(0, 1000), 1 / (1 + np.exp(-logit)), rtol=1e-12)
+
+    def vary(self, source, name, values, category=None):
+        """The parts of one row repeated, with one feature (and its category) replaced."""
+        rows = source.features(0, 1)[np.zeros(len(values), dtype=np.int64)]
+        rows.numerical[name][:] = values
+        if category is not None:
+            rows.codes[source.laws[name].spec.context][:] = category
+        return source.truth.parts(rows)
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_value_part_is_linear_then_flat(self, name, observed, still_rows, stream):
+        source = stream(drift="none")
+        low, high = np.quantile(observed(still_rows, name), (0.01, 0.99))
+        inside = np.linspace(low, high, 101)[5:-5].astype(np.float32)
+        part = self.vary(source, name, inside)["value"]
+        slope = (part[-1] - part[0]) / (inside[-1] - inside[0])
+        assert abs(slope) * (high - low) > 0.1
+        assert np.allclose(part, part[0] + slope * (inside - inside[0]), atol=1e-6)
+        beyond = self.vary(source, name, np.array([high * 1.3, high * 1.5], dtype=np.float32))["value"]
+        assert beyond[0] == beyond[1]
+
+    @pytest.mark.parametrize("name", ["price", "bid", "clicks_7d", "distance_km", "user_age"])
+    def test_only_context_rank_depends_on_the_category(self, name, observed, still_rows, stream):
+        source = stream(drift="none")
+        law = source.laws[name]
+        categories = np.arange(len(law.probabilities))
+        values = observed(still_rows, name)
+        value = np.float32(np.median(values[values > 0]))
+        parts = self.vary(source, name, np.full(len(categories), value), categories)
+        assert np.ptp(parts["rank"]) < 1e-9
+        assert np.ptp(parts["value"]) < 1e-9
+        assert np.ptp(parts["context_rank"]) > 0.02
+
+    def test_same_rank_within_context_same_effect(self, scipy_law, stream):
+        source = stream(drift="none")
+        law = source.laws["item_age_hours"]  # the only feature whose context is the format
+        categories = np.arange(len(law.probabilities))
+        for level in (0.1, 0.5, 0.9):
+            values = np.array([scipy_law(law, c).ppf(level) for c in categories], dtype=np.float32)
+            parts = self.vary(source, "item_age_hours", values, categories)
+            assert np.ptp(parts["context_rank"]) < 1e-5
+            assert np.ptp(parts["rank"]) > 0.02
+
+    def test_missing_is_informative_and_silences_the_value(self, still_rows, stream):
+        source = stream(drift="none")
+        value = self.vary(source, "distance_km", np.array([1.0, 5.0, np.nan, np.nan], dtype=np.float32))
+        assert value["missing"][0] == value["missing"][1] != value["missing"][2]
+        assert value["rank"][2] == value["rank"][3]
+        rows = still_rows
+        logits = source.truth.logit(rows)
+        missing = np.isnan(rows.numerical["distance_km"])
+        assert stats.ttest_ind(logits[missing], logits[~missing]).pvalue < 1e-10
+
+    def test_ranks_of_the_moment_or_of_the_reference(self, stream):
+        drift = LawDrift(daily=0, slow=0, abrupt=1.5, abrupt_every=1.0, churn=0)
+        for rank_law, moves in (("current", True), ("reference", False)):
+            source = stream(drift=drift, rank_law=rank_law)
+            early, late = source.features(0, 1), source.features(90_000, 90_001)  # days 0 and 4
+            moved = Features(early.numerical, early.codes, late.time)
+            before, after = source.truth.parts(early), source.truth.parts(moved)
+            assert before["value"][0] == after["value"][0]
+            assert (abs(before["rank"][0] - after["rank"][0]) > 1e-3) == moves
+
+    def test_worlds_differ_and_seeds_share_one(self, stream):
+        rows = stream().features(0, 1000)
+        same = AdStream(1000, seed=9, rows_per_day=20_000)
+        other = AdStream(1000, seed=0, rows_per_day=20_000, world=1)
+        assert np.array_equal(same.truth.logit(rows), stream().truth.logit(rows))
+        assert not np.allclose(other.truth.logit(rows), stream().truth.logit(rows))
+        assert not np.array_equal(same.features(0, 1000).codes["user"], rows.codes["user"])
+
+
+class TestLabels:
+    def test_calibrated_over_bins_of_probability(self, moving_labels):
+        probability, labels = moving_labels
+        bins = np.argsort(np.argsort(probability)) * 50 // len(probability)
+        clicks = np.bincount(bins, weights=labels)
+        expected = np.bincount(bins, weights=probability)
+        variance = np.bincount(bins, weights=probability * (1 - probability))
+        statistic = float(np.sum((clicks - expected) ** 2 / variance))
+        assert stats.chi2.sf(statistic, 50) > ALPHA
+        assert stats.chi2.sf(float(np.sum((clicks * 1.05 - expected) ** 2 / variance)), 50) < ALPHA
+        assert set(np.unique(labels)) == {0, 1}
+
+    def test_labels_are_independent_given_probabilities(self, moving_labels):
+        probability, labels = moving_labels
+        residual = labels - probability
+        assert abs(np.corrcoef(residual[1:], residual[:-1])[0, 1]) < 4.5 / np.sqrt(len(residual))
+
+    @pytest.mark.parametrize("base_rate", [0.05, 0.1, 0.25])
+    def test_base_rate(self, base_rate):
+        still = AdStream(140_000, drift="none", base_rate=base_rate, rows_per_day=5000)
+        assert still.click_probability(0, 140_000).mean() == pytest.approx(base_rate, rel=0.03)
+        moving = AdStream(140_000, base_rate=base_rate, rows_per_day=5000)
+        assert moving.click_probability(0, 140_000).mean() == pytest.approx(base_rate, rel=0.03)  # four weeks
