@@ -12,12 +12,12 @@ SCRIPT = """
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from daes.embedding.kernels import combined, gated_tables, gating, interpolation, mixing, observation, parts
+from daes.embedding.kernels import combined, gated_tables, gating, interpolation, mixing, observation
 from daes.embedding.kernels import recent, rows, sampling
 
 FLOATS = "values lows highs slots minimum maximum knots centre scale table missing linear gradient weights base out"
 FLOATS += " sums slopes changes context projection tiles picked numbers labels kept_numbers edges fields plain"
-FLOATS += " kept_logits vectors parts"
+FLOATS += " kept_logits vectors"
 WHOLE = "count skipped before positions targets following seen categories kept_categories index order offsets"
 TYPES = dict.fromkeys(FLOATS.split(), "*fp32") | dict.fromkeys(WHOLE.split(), "*i64")
 TYPES |= {"counts": "*i32", "member": "*i8", "levels": "*fp64", "total": "*fp64", "kept_missing": "*i1"}
@@ -44,7 +44,6 @@ compile(gating._backward, 1, **gate)
 narrow = {"C": 16, "CP": 16, "D": 16, "DP": 16, "BLOCK": 32}
 compile(gated_tables._forward, 1, {"out": "*fp32"}, **narrow)
 compile(gated_tables._backward, 1, **narrow)
-compile(parts._sum_parts, 4, {"count": "i32"}, WIDTH=64, CHUNK=32)
 compile(observation._summarise, 4, QP=16, BLOCK=256)
 compile(observation._accept, 4, QP=16, BLOCK=256, ROUNDS=4, BLOCK_ROUNDS=2, WIDTH=32, CHUNK=128, ENDS=True)
 compile(observation._sort, 1, TILE=1024)

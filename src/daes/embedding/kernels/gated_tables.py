@@ -10,7 +10,6 @@ import triton.language as tl
 from torch import Tensor
 
 from daes.embedding.kernels.launching import on_its_device
-from daes.embedding.kernels.parts import sum_parts
 
 _BLOCK = 32
 _PROGRAMS = 4224
@@ -98,7 +97,11 @@ def gate_tables_backward(
         gradient.contiguous(), vectors.contiguous(), projection.contiguous(), table.contiguous(), sums, changes, slopes,
         contexts, n, splits, beta, **_shape(projection, table),
     )  # fmt: skip
-    return slopes @ projection.reshape(n, width), sum_parts(changes), sum_parts(sums)
+    return slopes @ projection.reshape(n, width), _total(changes), _total(sums)
+
+
+def _total(parts: Tensor) -> Tensor:
+    return parts[0] if len(parts) == 1 else parts.sum(0)
 
 
 @gate_tables.register_fake

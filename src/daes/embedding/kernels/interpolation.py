@@ -16,7 +16,6 @@ from torch import Tensor
 
 from daes.embedding.interpolation import blend_rows
 from daes.embedding.kernels.launching import on_its_device
-from daes.embedding.kernels.parts import sum_parts
 from daes.embedding.kernels.places import (
     KINDS,
     basis_weights,
@@ -194,7 +193,7 @@ def interpolate_backward(
         RP=max(16, triton.next_power_of_2(table_rows + 2)), LINEAR=KINDS.get(linear, 0), CONTEXT=index is not None,
         BLOCK=_BLOCK, num_warps=1, num_stages=1,
     )  # fmt: skip
-    return sum_parts(sums)
+    return sums.sum(0)
 
 
 @interpolate.register_fake

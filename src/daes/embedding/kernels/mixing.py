@@ -10,7 +10,6 @@ import triton.language as tl
 from torch import Tensor
 
 from daes.embedding.kernels.launching import on_its_device
-from daes.embedding.kernels.parts import sum_parts
 
 _PROGRAMS = 4224
 _BLOCK = 32
@@ -110,7 +109,7 @@ def mix_backward(gradient: Tensor, weights: Tensor, table: Tensor, beta: float, 
         gradient, gradient.stride(0), weights, *weights.stride(), table.contiguous(), slopes, sums, rows, q, splits,
         beta, **_shape(table), SQUASH=squash, BLOCK=_BLOCK, num_warps=1, num_stages=1,
     )  # fmt: skip
-    return slopes, sum_parts(sums)
+    return slopes, sums.sum(0)
 
 
 @mix.register_fake
