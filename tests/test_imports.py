@@ -212,7 +212,7 @@ class TestRooms:
         ("embedding",),
         ("evidence",),
         ("backbone",),
-        ("model", "export", "whole"),
+        ("model", "export", "tabled", "whole"),
         ("metrics",),
         ("training",),
         ("experiments",),

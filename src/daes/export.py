@@ -36,6 +36,7 @@ import daes
 from daes.extras import require
 from daes.storage.durable import write_bytes
 from daes.stream.hashing import hash_text
+from daes.tabled import tabled
 
 if TYPE_CHECKING:
     from daes.model import CTRModel
@@ -73,7 +74,7 @@ def export_onnx(model: "CTRModel", path: Path) -> None:
     inputs, shapes = _example_inputs(model)
     with torch.no_grad(), quiet_export():
         program: Any = torch.onnx.export(
-            _Scores(model),
+            _Scores(tabled(model) or model),
             kwargs=inputs,
             dynamo=True,
             dynamic_shapes=shapes,
