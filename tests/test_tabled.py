@@ -186,4 +186,4 @@ def test_what_has_another_formula_is_not_tabled():
     assert tabled(_OtherModel(SCHEMA, sizes=5)) is None
     assert tabled(CTRModel(SCHEMA, sizes=5).double()) is None
     assert tabled(CTRModel(SCHEMA, sizes=5, backbone_options={"batch_norm": True})) is None
-    assert tabled(CTRModel(Schema("click", [f"x{place}" for place in range(301)], ()), sizes=5)) is None
+    assert tabled(CTRModel(Schema("click", [f"x{place}" for place in range(400)], ()), sizes=5)) is None

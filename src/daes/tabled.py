@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 _SCORE_STEP = 0.02
 """A number is cut where its normal score is a multiple of this; in between a parabola is off by 1e-6 at most."""
-_MOST_NUMBERS = 300
-"""Of more numbers no tables are made: they take 100 kB each, and then operations are not what takes long."""
+_MOST_CUTS = 150_000
+"""With more cuts than this, of all numbers, no tables are made: each takes a row of 250 bytes."""
 
 
 def tabled(model: "CTRModel") -> "TabledModel | None":
@@ -51,14 +51,16 @@ def tabled(model: "CTRModel") -> "TabledModel | None":
     if any(one.dtype != torch.float32 for one in model.parameters()):
         return None
     with torch.no_grad():
-        return TabledModel(model, network)
+        rows = _Rows(model, network)
+        cuts = None if numbers is None else _cuts(numbers, rows.plain, model.evidence.edges)
+        return None if cuts is not None and cuts.numel() > _MOST_CUTS else TabledModel(model, network, rows, cuts)
 
 
 def _is_known(numbers: NumericalEmbedding) -> bool:
     """Whether `_cuts` knows where the outputs change."""
     known = numbers.distributions
     kind = unchanged(numbers, EFD) or (unchanged(numbers, DAES) and not numbers.uses_context)
-    return kind and numbers.num_features <= _MOST_NUMBERS and (known is None or known.knots.dtype == torch.float32)
+    return kind and (known is None or known.knots.dtype == torch.float32)
 
 
 class TabledModel(nn.Module):
@@ -67,6 +69,8 @@ class TabledModel(nn.Module):
     Args:
         model: the model, in eval mode.
         network: that of its backbone.
+        rows: the rows of its fields.
+        cuts: those of its numbers, (q, N).
     """
 
     ids: Tensor
@@ -74,18 +78,17 @@ class TabledModel(nn.Module):
     hashes: Tensor
     cells: Tensor
 
-    def __init__(self, model: "CTRModel", network: Network) -> None:
+    def __init__(self, model: "CTRModel", network: Network, rows: "_Rows", cuts: Tensor | None) -> None:
         super().__init__()
         evidence, table = model.evidence, model.categorical
         odds, *of_ids = evidence.tables()
-        rows = _Rows(model, network)
         first, *layers, readout, bias = (one.detach() for one in network.layers)
         self.slope = network.slope
         self.layers = nn.ParameterList([rows.of_layer(first), *layers])
         self.categorical: CategoricalEmbedding | None = table
         self.numbers: NumberTables | None = None
-        if model.numerical is not None:
-            self.numbers = NumberTables(*_functions(model.numerical, evidence, odds, rows))
+        if model.numerical is not None and cuts is not None:
+            self.numbers = NumberTables(cuts, _functions(model.numerical, evidence, odds, rows))
         if table is not None:
             fields = torch.arange(table.num_fields).repeat_interleave(torch.tensor(table.sizes) + FIRST)
             counted = [one.float().unsqueeze(1) for one in of_ids[:2] if len(one)]
@@ -187,8 +190,8 @@ class _Rows:
 
 def _functions(
     numbers: NumericalEmbedding, evidence: EvidenceInputs, odds: Tensor, rows: _Rows
-) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """The cuts of numbers, and a function from values in double precision to the rows of their fields.
+) -> Callable[[Tensor], Tensor]:
+    """The function from values (n, q) in double precision to the rows of their fields, (n, q, columns).
 
     Args:
         odds: the log odds of each bin, (q, bins + 1), if they are counted.
@@ -205,13 +208,15 @@ def _functions(
             found.append(odds.gather(1, evidence.bins(values).T).T.unsqueeze(-1))
         return rows.complete(torch.cat(found, -1), fields)
 
-    cuts = _cuts(numbers, {*rows.plain, getattr(numbers, "linear", None)})
-    return torch.cat([cuts, _just_above(evidence.edges)], 1) if len(odds) else cuts, functions
+    return functions
 
 
-def _cuts(numbers: NumericalEmbedding, inputs: Collection[str | None]) -> Tensor:
-    """Where vectors and these inputs of unit scale change other than by a line or a parabola, (q, N)."""
+def _cuts(numbers: NumericalEmbedding, plain: Collection[str], edges: Tensor) -> Tensor:
+    """Where vectors, plain inputs and bins, between edges (q, E), change other than by a line or a parabola, (q, N)."""
     found, known = [], numbers.distributions
+    inputs = {*plain, getattr(numbers, "linear", None)}
+    if len(edges):
+        found.append(_just_above(edges))
     if isinstance(numbers, EFD):
         found.append(_just_above(numbers.edges))
     if known is not None:
