@@ -96,7 +96,7 @@ class TabledModel(nn.Module):
             self.register_buffer("ids", known)
         self.combines = evidence.combinations is not None
         weights = self._combine(evidence, of_ids[2]) if self.combines else torch.zeros(0)
-        self.readout = nn.Parameter(torch.cat([readout[0], rows.of_sums, rows.of_squares, weights]).unsqueeze(0))
+        self.readout = nn.Parameter(torch.cat([weights, readout[0], rows.of_squares, rows.of_sums]).unsqueeze(0))
         self.bias = nn.Parameter(bias + evidence.base())
         for one in (self.layers, self.readout, self.bias):  # the table of categories is the model's own
             one.requires_grad_(False)
@@ -133,10 +133,11 @@ class TabledModel(nn.Module):
         sums, hidden = known.sum(1), known.flatten(1)
         for weight, bias in zip(self.layers[::2], self.layers[1::2], strict=True):
             hidden = leaky_relu(linear(hidden, weight, bias), self.slope)
-        found = [hidden, sums, sums * sums]
+        # A runtime may add one after the other: the many small numbers come first, so that they are not rounded away.
+        found = [hidden, sums * sums, sums]
         if self.combines:
             cells = (torch.cat(values, 1).double() @ self.hashes).long() % len(self.cells)
-            found.append(self.cells.gather(0, cells))
+            found.insert(0, self.cells.gather(0, cells))
         return linear(torch.cat(found, 1), self.readout, self.bias).squeeze(1)
 
 
