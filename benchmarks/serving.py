@@ -1,6 +1,7 @@
 """How fast a model is served: in process and over HTTP, at 1, 32 and 512 rows, beside onnxruntime alone and beside EFD.
 
     python benchmarks/serving.py [--rows 40000] [--seconds 5] [--compile] [--out build/benchmarks/serving.json]
+    python benchmarks/serving.py --onnx [--turns 15]
     python benchmarks/serving.py --load 600 [--reload 10]
 
 The first form trains two models on the simulated ad stream (10 numbers, 20 categories, DeepFM), DAES and EFD, and times
@@ -10,8 +11,9 @@ The first form trains two models on the simulated ad stream (10 numbers, 20 cate
 - **HTTP**: `daes serve` in a process of its own, one connection, JSON; --compile is passed on.
 
 Everything computes with one thread. On a machine that others use, the quickest call says more than the median. The
-second form sends requests of 1 to 32 rows over four connections for so many seconds while a new checkpoint is written
-every --reload seconds, and counts what fails.
+second form times onnxruntime alone on both models in turn, and counts the operations of their graphs. The third form
+sends requests of 1 to 32 rows over four connections for so many seconds while a new checkpoint is written every
+--reload seconds, and counts what fails.
 """
 
 import argparse
@@ -26,7 +28,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -92,18 +94,66 @@ def summary(times: list[float], rows: int) -> dict[str, float]:
     }
 
 
-def in_process(run: Path, seconds: float, *, compiled: bool) -> dict[str, dict[int, dict[str, float]]]:
-    """onnxruntime alone and the scorer, by number of rows."""
+def session_of(model: Any, path: Path) -> Any:
+    """A session with one thread of an exported model."""
     import onnxruntime
 
+    model.to_onnx(path)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(path, options)
+
+
+def onnx_in_turn(runs: Mapping[str, Path], turns: int) -> dict[str, Any]:
+    """Operations by method and, by number of rows, the median call of the quickest and of the median turn."""
+    import onnx
+
+    calls: dict[str, Callable[[int], Callable[[], Any]]] = {}
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        for method, run in runs.items():
+            model = ModelFolder(run).load_newest().model.freeze()
+            path = Path(temporary) / f"{method}.onnx"
+            session, scorer = session_of(model, path), Scorer(model)
+            found[method] = {"operations": len(onnx.load(path).graph.node)}
+
+            def call(count: int, session: Any = session, scorer: Scorer = scorer) -> Callable[[], Any]:
+                batch = scorer.read_rows(make_rows(scorer.model.schema)[:count])
+                inputs = {"numerical": batch.numerical, "categorical": batch.categorical}
+                return lambda: session.run(["probability"], inputs)
+
+            calls[method] = call
+        for count in SIZES:
+            times: dict[str, list[float]] = {method: [] for method in runs}
+            ready = {method: call(count) for method, call in calls.items()}
+            for _ in range(turns):
+                for method, one in ready.items():
+                    times[method].append(statistics.median(timed(one, 0.1)))
+            for method, medians in times.items():
+                found[method][count] = {"best": min(medians), "p50": statistics.median(medians)}
+    return found
+
+
+def show_in_turn(found: Mapping[str, Any]) -> Table:
+    """The results of `onnx_in_turn` as a table, with what the first method takes relative to the last one."""
+    lines = []
+    for method, one in found.items():
+        times = [f"{duration(one[count]['best'])}, {duration(one[count]['p50'])}" for count in SIZES]
+        lines.append((method, str(one["operations"]), *times))
+    first, *_, last = found.values()
+    ratios = [f"{first[count]['p50'] / last[count]['p50']:.2f}" for count in SIZES]
+    lines.append(("ratio", f"{first['operations'] / last['operations']:.2f}", *ratios))
+    headers = ("", "operations", *(f"{count} row{'s' * (count > 1)}" for count in SIZES))
+    return Table(headers, lines, left=frozenset((0,)))
+
+
+def in_process(run: Path, seconds: float, *, compiled: bool) -> dict[str, dict[int, dict[str, float]]]:
+    """onnxruntime alone and the scorer, by number of rows."""
     model = ModelFolder(run).load_newest().model.freeze()
     rows = make_rows(model.schema)
     plain = Scorer(model)
     with tempfile.TemporaryDirectory() as temporary:
-        model.to_onnx(Path(temporary) / "model.onnx")
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        session = onnxruntime.InferenceSession(Path(temporary) / "model.onnx", options)
+        session = session_of(model, Path(temporary) / "model.onnx")
         calls: dict[str, Callable[[int], Callable[[], Any]]] = {}
 
         def onnx_call(count: int) -> Callable[[], Any]:
@@ -242,6 +292,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=40_000)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--onnx", action="store_true")
+    parser.add_argument("--turns", type=int, default=15)
     parser.add_argument("--load", type=float)
     parser.add_argument("--reload", type=float, default=10.0)
     parser.add_argument("--out", type=Path)
@@ -258,6 +310,10 @@ def main() -> None:
             run = make_run(Path(temporary) / "daes", "daes", given.rows)
             results = under_load(run, given.load, given.reload, compiled=given.compile)
             print(json.dumps(results, indent=2))
+        elif given.onnx:
+            runs = {method: make_run(Path(temporary) / method, method, given.rows) for method in ("daes", "efd")}
+            results = onnx_in_turn(runs, given.turns)
+            print(show_in_turn(results).markdown())
         else:
             for method in ("daes", "efd"):
                 run = make_run(Path(temporary) / method, method, given.rows)

@@ -16,7 +16,9 @@ from daes.model import CTRModel
 from daes.stream.batch import Batch
 from daes.stream.hashing import hash_text
 from daes.stream.schema import Schema
+from daes.tabled import tabled
 
+onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
 SCHEMA = Schema("click", ("price", "age", "stay"), ("city", "device", "hour"))
@@ -86,6 +88,19 @@ def test_scores_in_onnxruntime_are_those_of_torch(embedding, backbone, tmp_path)
     model = trained(embedding, backbone)
     model.to_onnx(tmp_path / "model.onnx")
     assert_same_scores(tmp_path / "model.onnx", model)
+
+
+@pytest.mark.parametrize(("embedding", "operations"), [("daes", 54), ("efd", 42)])
+def test_a_model_of_tables_has_few_operations_and_is_exact_at_every_cut(embedding, operations, tmp_path):
+    model = trained(embedding, "deepfm", evidence={"choose_after": 64, "pairs": 3, "triples": 3, "pair_cells": 97})
+    model.to_onnx(tmp_path / "model.onnx")
+    assert len(onnx.load(tmp_path / "model.onnx").graph.node) <= operations
+    assert_same_scores(tmp_path / "model.onnx", model)
+    cuts = tabled(model.eval()).numbers.cuts.view(3, -1).T.nan_to_num(1.0).numpy()
+    numbers = np.concatenate([cuts, np.nextafter(cuts, np.float32(-np.inf)), np.full((9, 3), np.nan, np.float32)])
+    batch = Batch(numbers, np.zeros((len(numbers), 3), np.int64))
+    found = run(onnxruntime.InferenceSession(tmp_path / "model.onnx"), batch)
+    np.testing.assert_allclose(found["probability"], model.predict_proba(batch), rtol=1e-5)
 
 
 @pytest.mark.parametrize(

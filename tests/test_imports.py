@@ -212,6 +212,7 @@ class TestRooms:
         ("evidence",),
         ("backbone",),
         ("storage",),
+        ("tabled",),
         ("export",),
         ("model",),
         ("whole",),

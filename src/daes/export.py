@@ -60,10 +60,16 @@ class _Scores(nn.Module):
         return logit, 1 / (1 + torch.exp(-logit))
 
 
-def export_onnx(model: nn.Module, schema: Schema, path: Path) -> None:
+def export_onnx(model: nn.Module, schema: Schema, path: Path, tables: nn.Module | None = None) -> None:
     """Write a model in eval mode as ONNX.
 
     Above 2 GB, the limit of such a file, the weights are in a second file, `path` + ".data".
+
+    Args:
+        model: what the file is made of, as its metadata tell.
+        schema: the inputs.
+        path: the file.
+        tables: what computes the model's logits in fewer operations (`daes.tabled`), if there is such a thing.
     """
     require("onnx")
     require("onnxscript")
@@ -71,7 +77,7 @@ def export_onnx(model: nn.Module, schema: Schema, path: Path) -> None:
     inputs, shapes = _example_inputs(model, schema)
     with torch.no_grad(), quiet_export():
         program: Any = torch.onnx.export(
-            _Scores(model),
+            _Scores(tables or model),
             kwargs=inputs,
             dynamo=True,
             dynamic_shapes=shapes,

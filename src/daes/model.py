@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from daes import native
 from daes.backbone import BACKBONES, Backbone, build_backbone
+from daes.backbone.layers import unchanged
 from daes.distribution import rank_context_fields, smallest_cardinality
 from daes.distribution.base import check_positive
 from daes.embedding import (
@@ -38,6 +39,7 @@ from daes.registry import Configurable, Registry
 from daes.storage.saved_model import CONFIG, load_weights, open_model, refuse_other_schema, save_model
 from daes.stream.batch import Batch
 from daes.stream.schema import Schema
+from daes.tabled import tabled
 
 DEFAULT_SIZE = 10_000
 """The default number of rows of a categorical field's table."""
@@ -392,11 +394,15 @@ class CTRModel(nn.Module):
 
     def to_onnx(self, path: str | Path) -> None:
         """Write the model as ONNX, for onnxruntime: see `daes.export` for inputs and outputs."""
-        self._export(export_onnx, path)
+        self._export(lambda model, schema, path: export_onnx(model, schema, path, self._tables()), path)
 
     def to_torch(self, path: str | Path) -> None:
         """Write the model as a program of `torch.export`, for use without this package: see `daes.export`."""
         self._export(export_torch, path)
+
+    def _tables(self) -> nn.Module | None:
+        """This model in eval mode as tables, unless its class, or a part, is another one than `tabled` knows."""
+        return tabled(self) if unchanged(self, CTRModel) else None
 
     def _export(self, write: Callable[[nn.Module, Schema, Path], None], path: str | Path) -> None:
         if self.needs_fit:

@@ -9,7 +9,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daes.embedding.interpolation import aggregate, basis_weights, coordinate, offline_knots, thermometer, weighted_sum
+from daes.embedding.interpolation import (
+    aggregate,
+    basis_weights,
+    coordinate,
+    offline_knots,
+    thermometer,
+    value_at,
+    weighted_sum,
+)
 
 
 def thermometer_by_definition(x: float, knots: list[float]) -> list[float]:
@@ -157,3 +165,11 @@ def test_aggregate_equals_loops() -> None:
 
 def test_aggregate_has_the_dtype_of_the_table() -> None:
     assert aggregate(torch.zeros(1, 2, 0), torch.zeros(1, 2, 3, dtype=torch.bfloat16)).dtype == torch.bfloat16
+
+
+def test_value_at_is_the_inverse_of_coordinate():
+    knots = torch.tensor([[-3e38, -2.0, 0.5, 3e38], [1.0, 1.0, 2.0, 7.0]])
+    places = torch.tensor([0.0, 0.25, 1.0, 1.5, 2.75, 3.0])
+    values = value_at(places, knots)
+    torch.testing.assert_close(coordinate(values.T, knots.double())[:, 0], places.double())
+    assert values[1].tolist() == [1.0, 1.0, 1.0, 1.5, 5.75, 7.0]

@@ -285,3 +285,11 @@ def test_wrong_fields_of_a_state_are_not_read():
         pytest.skip("there are no compiled loops")
     made.combinations.fields[0] = torch.tensor([10**12, -5, 77])
     assert torch.isfinite(made.combined(numbers, ids)).all()
+
+
+def test_the_cells_are_a_product_with_a_matrix():
+    made = Combinations(num_pairs=2, num_triples=2, cells=97, strength=20.0)
+    made.fields.copy_(torch.tensor([[0, 3, -1], [-1, -1, -1], [1, 2, 4], [4, 1, 0]]))
+    values = torch.randint(100_000, (500, 5), generator=torch.Generator().manual_seed(0))
+    places = values @ made.matrix(5) % 97 + torch.arange(4) * 97
+    assert torch.equal(places, made.places(values))

@@ -76,8 +76,8 @@ def test_numbers_are_counted_by_hand(rows):
 
 def test_a_value_that_fills_quantiles_has_a_bin_of_its_own():
     module = counted(bins=8, pair_bins=4)
-    zero = module._bins(torch.tensor([[1.0, 0.0]]))[0, 1]
-    assert (module._bins(torch.tensor([[1.0, -1e-6], [1.0, 1e-6]]))[:, 1] != zero).all()
+    zero = module.bins(torch.tensor([[1.0, 0.0]]))[0, 1]
+    assert (module.bins(torch.tensor([[1.0, -1e-6], [1.0, 1e-6]]))[:, 1] != zero).all()
 
 
 @pytest.mark.parametrize("options", [{}, {"pairs": 0}, {"half_life": 300.0}, {"choose_after": 100}])

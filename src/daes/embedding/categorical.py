@@ -176,11 +176,11 @@ class CategoricalEmbedding(nn.Module):
             if native.serves(ids, self._sizes):
                 return native.hash_rows(ids, self._sizes, self._offsets)
             # torch's remainder and ONNX's Mod both have the sign of the divisor, so a row is never negative.
-            row = torch.where(ids == 0, MISSING, FIRST + torch.remainder(ids, self._sizes))
-        else:
-            row = self.vocabulary(ids)
-            if self.strict and not self.training and not torch.compiler.is_compiling():
-                self._refuse_unseen(ids, row)
+            found = torch.remainder(ids, self._sizes) + (self._offsets + FIRST)
+            return torch.where(ids == 0, self._offsets + MISSING, found)
+        row: Tensor = self.vocabulary(ids)
+        if self.strict and not self.training and not torch.compiler.is_compiling():
+            self._refuse_unseen(ids, row)
         return row + self._offsets
 
     def extra_repr(self) -> str:

@@ -225,7 +225,7 @@ class DAES(NumericalEmbedding):
             table = kernels.gate_tables(vectors, self.modulation_weight, self.meta_embeddings, self.beta)
         elif vectors is not None:
             square, table = tran_matrices(vectors, self.modulation_weight), table * (1.0 - self.beta)
-        places = values, self._place_knots(), self.distributions
+        places = values, self.place_knots(), self.distributions
         fields, inputs = kernels.blend(
             *places,
             table,
@@ -273,7 +273,7 @@ class DAES(NumericalEmbedding):
     def _weights(self, values: Tensor, place: Tensor | None) -> Tensor:
         """The weights v (B, q, rows), 0 before anything was observed."""
         if self._by_thermometer:
-            return thermometer(values.to(torch.promote_types(values.dtype, self.knots.dtype)), self._place_knots())
+            return thermometer(values.to(torch.promote_types(values.dtype, self.knots.dtype)), self.place_knots())
         assert place is not None
         count = self.distributions.num_knots
         coordinates = place if count == self.num_meta else place * (self.num_meta / count)
@@ -283,9 +283,10 @@ class DAES(NumericalEmbedding):
         return weights
 
     def _place(self, values: Tensor) -> Tensor:
-        return coordinate(values, self._place_knots()) if self.value_space else super()._place(values)
+        return coordinate(values, self.place_knots()) if self.value_space else super()._place(values)
 
-    def _place_knots(self) -> Tensor:
+    def place_knots(self) -> Tensor:
+        """The knots (q, K+1) among which places are counted."""
         if not self.value_space:
             return self.knots
         steps = torch.linspace(0.0, 1.0, self.knots.shape[1], dtype=self.knots.dtype, device=self.knots.device)

@@ -162,6 +162,18 @@ def blend(coordinate: Tensor, rows: Tensor) -> Tensor:
     return low + share.unsqueeze(-1).to(rows.dtype) * more
 
 
+def value_at(places: Tensor, knots: Tensor) -> Tensor:
+    """The values at these places in [0, K]: the inverse of `coordinate` where that has one, in double precision.
+
+    **Shape.** places (N,), knots (q, K+1) → (q, N).
+
+    >>> value_at(torch.tensor([0.5, 3.0]), torch.tensor([[0.0, 10.0, 20.0, 40.0]]))
+    tensor([[ 5., 40.]], dtype=torch.float64)
+    """
+    left = places.double().floor().clamp(max=knots.shape[1] - 2).long()
+    return torch.lerp(knots[:, left].double(), knots[:, left + 1].double(), places.double() - left)
+
+
 def offline_knots(values: Tensor, num_bins: int) -> Tensor:
     """Smallest value, i/M quantiles and largest value of each feature of a data set: (N, q) → (q, M+1).
 

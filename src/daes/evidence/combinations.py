@@ -76,6 +76,18 @@ class Combinations(KeepsPrecision):
         found: Tensor = _hash(_hash(first, second, cells), third, cells)
         return found + torch.arange(count, device=values.device) * cells
 
+    def matrix(self, num_fields: int) -> Tensor:
+        """Whole numbers (fields, K) whose product with values (B, fields) is, modulo the cells, the cell in each of K.
+
+        The hash of three values u, v, w is u·P² + v·P + w modulo the cells, with P the prime.
+        """
+        cells = self.errors.shape[1]
+        found = self.fields.new_zeros(num_fields + 1, len(self.fields))  # field −1 is 0 in every row
+        for place, power in enumerate((_PRIME**2, _PRIME, 1)):
+            column = self.fields[:, place].remainder(num_fields + 1).unsqueeze(0)
+            found.scatter_add_(0, column, torch.full_like(column, power % cells))
+        return found[:-1]
+
     @torch.no_grad()
     def forward(self, values: Tensor, spread: Tensor | float) -> Tensor:
         """z, given p̄·(1 − p̄)."""

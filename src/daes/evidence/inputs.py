@@ -357,19 +357,22 @@ class EvidenceInputs(KeepsPrecision):
     def tabled(self) -> Iterator[None]:
         """A context in which exported programs look up the inputs of bins and ids instead of computing them."""
         if self.dim:
-            prior, strength = self._prior(), self.options.strength
-            odds = [
-                log_odds(counts[..., 0], counts[..., 1], prior, strength)
-                for counts in (self.number_counts, self.row_counts)
-            ]
-            found = [*odds, confidence(self.row_counts[:, 0])]
-            if self.combinations is not None:
-                found.append(self.combinations.odds(self._spread()))
-            self._tables = tuple(one.float().reshape(-1, 1) for one in found)
+            self._tables = tuple(one.float().reshape(-1, 1) for one in self.tables())
         try:
             yield
         finally:
             self._tables = None
+
+    @torch.no_grad()
+    def tables(self) -> list[Tensor]:
+        """Log odds of bins (q, bins + 1), log odds and confidence of ids (rows,), z of cells (K·cells, 1)."""
+        prior, strength = self._prior(), self.options.strength
+        odds = [
+            log_odds(counts[..., 0], counts[..., 1], prior, strength)
+            for counts in (self.number_counts, self.row_counts)
+        ]
+        cells = [] if self.combinations is None else [self.combinations.odds(self._spread())]
+        return [*odds, confidence(self.row_counts[:, 0]), *cells]
 
     def freeze(self) -> Self:
         """Keep the counts and drop the sample and recent errors: nothing is counted from then on."""
@@ -457,19 +460,23 @@ class EvidenceInputs(KeepsPrecision):
         """Numbers and rows, without columns where they are not counted."""
         return numbers if self.options.numbers else numbers[:, :0], rows if self.options.categories else rows[:, :0]
 
-    def _bins(self, numbers: Tensor) -> Tensor:
+    def bins(self, numbers: Tensor) -> Tensor:
         """The bin of each number that is counted, (B, q); the last one is for missing values."""
         found = count_below(self.edges, finite(numbers.to(self.edges.dtype)))
         return torch.where(torch.isnan(numbers), self.options.bins, found)
 
     def _bin_places(self, numbers: Tensor) -> Tensor:
         """The bin of each number that is counted, among those of all numbers."""
-        return self._bins(numbers) + torch.arange(self._numbers, device=numbers.device) * (self.options.bins + 1)
+        return self.bins(numbers) + torch.arange(self._numbers, device=numbers.device) * (self.options.bins + 1)
 
     def _values(self, numbers: Tensor, rows: Tensor) -> Tensor:
         """The value of each field in a combination: a coarse bin, or the row of the table, (B, q + p)."""
         numbers, rows = self._counted(numbers, rows)
-        return torch.cat([self._bins(numbers) // self._fine_bins, rows], 1)
+        return torch.cat([self.coarse_bins(numbers), rows], 1)
+
+    def coarse_bins(self, numbers: Tensor) -> Tensor:
+        """The value of each number in a combination, (B, q)."""
+        return self.bins(numbers) // self._fine_bins
 
     @property
     def _fine_bins(self) -> int:
