@@ -163,14 +163,13 @@ class _Blend(torch.autograd.Function):
         knots: Tensor,
         centre: Tensor,
         scale: Tensor,
-        index: Tensor | None,
         table: Tensor,
         linear: Tensor | None,
         missing: Tensor,
         with_plain: bool,
     ) -> tuple[Tensor, Tensor | None]:
         table = table.contiguous()
-        (rows, q), (basis, dim) = values.shape, table.shape[-2:]
+        (rows, q), (_, basis, dim) = values.shape, table.shape
         fields = torch.empty(rows, q, dim)
         plain = torch.empty(rows, 2 * q) if with_plain or linear is not None else None
         lower, upper = torch.empty(rows, q, dtype=torch.int32), torch.empty(rows, q)
@@ -182,7 +181,6 @@ class _Blend(torch.autograd.Function):
             knots.shape[1] - 1,
             centre.data_ptr(),
             scale.data_ptr(),
-            None if index is None else index.data_ptr(),
             table.data_ptr(),
             basis - 1,
             dim,
@@ -195,7 +193,7 @@ class _Blend(torch.autograd.Function):
             lower.data_ptr(),
             upper.data_ptr(),
         )
-        ctx.save_for_backward(plain, lower, upper, index)
+        ctx.save_for_backward(plain, lower, upper)
         ctx.shape, ctx.has_linear = table.shape, linear is not None
         ctx.set_materialize_grads(False)
         if plain is not None:
@@ -206,10 +204,10 @@ class _Blend(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor | None, _: Any) -> Any:
         refuse_second_derivatives()
         if gradient is None:
-            return (None,) * 9
-        plain, lower, upper, index = ctx.saved_tensors
+            return (None,) * 8
+        plain, lower, upper = ctx.saved_tensors
         gradient, stride = _by_rows(gradient)
-        q, basis, dim = ctx.shape[-3:]
+        q, basis, dim = ctx.shape
         table, missing = torch.zeros(ctx.shape), torch.zeros(q, dim)
         linear = torch.zeros(q, dim) if ctx.has_linear else None
         native._library.daes_blend_backward(
@@ -217,7 +215,6 @@ class _Blend(torch.autograd.Function):
             stride,
             lower.shape[0],
             q,
-            None if index is None else index.data_ptr(),
             basis - 1,
             dim,
             None if plain is None else plain.data_ptr(),
@@ -228,7 +225,7 @@ class _Blend(torch.autograd.Function):
             None if linear is None else linear.data_ptr(),
             missing.data_ptr(),
         )
-        return None, None, None, None, None, table, linear, missing, None
+        return None, None, None, None, table, linear, missing, None
 
 
 def blend(
@@ -236,7 +233,6 @@ def blend(
     knots: Tensor,
     centre: Tensor,
     scale: Tensor,
-    index: Tensor | None,
     table: Tensor,
     linear: Tensor | None,
     missing: Tensor,
@@ -245,51 +241,138 @@ def blend(
 ) -> tuple[Tensor, Tensor | None]:
     """`DAES.outputs`: fields (B, q, d), and scores and standardised values (B, 2q), or None if they are not wanted.
 
-    The vector of a value is blended of two neighbouring rows of its feature in the table (q, M + 1, d), or in that of
-    its context `index` (B,) out of (contexts, q, M + 1, d), plus its standardised value times `linear`.
+    The vector of a value is blended of two neighbouring rows of its feature in the table (q, M + 1, d), plus its
+    standardised value times `linear`.
     """
     fields, plain = _Blend.apply(  # type: ignore[no-untyped-call]
-        values, knots, centre, scale, index, table, linear, missing, with_plain
+        values, knots, centre, scale, table, linear, missing, with_plain
     )
     return fields, plain if with_plain else None
 
 
-class _Gated(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, table: Tensor, factors: Tensor, sums: bool) -> Tensor:
-        table, factors = table.contiguous(), factors.contiguous()
-        ctx.save_for_backward(table, factors)
-        ctx.sums = sums
-        (q, rows, dim), contexts = table.shape, factors.shape[0]
-        out = torch.empty(contexts, q, rows + sums, dim)
-        native._library.daes_gate(table.data_ptr(), factors.data_ptr(), contexts, q, rows, dim, sums, out.data_ptr())
-        return out
+class _Gate(ctypes.Structure):
+    """`gate` of `kernels.c`."""
 
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("q", "R", "d", "sums", "contexts")),
+        ("beta", ctypes.c_float),
+        *((name, ctypes.c_void_p) for name in ("table", "gates", "order", "ends", "scratch")),
+    )
+
+
+_SIDE = 64
+"""`SIDE` of `kernels.c`."""
+
+
+class _GatedBlend(torch.autograd.Function):
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        refuse_second_derivatives()
-        table, factors = ctx.saved_tensors
-        gradient = gradient.contiguous()
-        to_table, to_factors, scratch = torch.zeros_like(table), torch.empty_like(factors), torch.empty(table.shape[2])
-        native._library.daes_gate_backward(
-            gradient.data_ptr(),
-            table.data_ptr(),
-            factors.data_ptr(),
-            factors.shape[0],
-            *table.shape,
-            ctx.sums,
-            scratch.data_ptr(),
-            to_table.data_ptr(),
-            to_factors.data_ptr(),
+    def forward(
+        ctx: Any,
+        values: Tensor,
+        knots: Tensor,
+        centre: Tensor,
+        scale: Tensor,
+        vectors: Tensor,
+        index: Tensor,
+        projection: Tensor,
+        beta: float,
+        table: Tensor,
+        sums: bool,
+        linear: Tensor | None,
+        missing: Tensor,
+        with_plain: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        table, projection = table.contiguous(), projection.flatten(0, 1)
+        (rows, q), (_, basis, dim), contexts = values.shape, table.shape, vectors.shape[0]
+        blocks = -(-rows // _SIDE)
+        gates = torch.empty(contexts, q * basis)
+        torch.mm(vectors, projection.t(), out=gates)
+        order, ends = torch.empty(rows, dtype=torch.int32), torch.empty(contexts, dtype=torch.int32)
+        lower, upper = torch.empty(blocks, q, _SIDE, dtype=torch.int32), torch.empty(blocks, q, _SIDE)
+        fields = torch.empty(rows, q, dim)
+        plain = torch.empty(rows, 2 * q) if with_plain or linear is not None else None
+        scratch = torch.empty(q, basis + sums, dim)
+        native._library.daes_gated_blend(
+            ctypes.byref(_gate(table, gates, order, ends, scratch, beta)),
+            index.data_ptr(),
+            values.data_ptr(),
+            rows,
+            knots.data_ptr(),
+            knots.shape[1] - 1,
+            centre.data_ptr(),
+            scale.data_ptr(),
+            None if linear is None else linear.data_ptr(),
+            missing.data_ptr(),
+            fields.data_ptr(),
+            None if plain is None else plain.data_ptr(),
+            lower.data_ptr(),
+            upper.data_ptr(),
         )
-        return to_table, to_factors, None
+        ctx.save_for_backward(vectors, projection, table, gates, order, ends, plain, lower, upper)
+        ctx.beta, ctx.scratch, ctx.has_linear = beta, scratch, linear is not None
+        ctx.set_materialize_grads(False)
+        if plain is not None:
+            ctx.mark_non_differentiable(plain)
+        return fields, plain
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor | None, _: Any) -> Any:
+        refuse_second_derivatives()
+        if gradient is None:
+            return (None,) * 13
+        vectors, projection, table, gates, order, ends, plain, lower, upper = ctx.saved_tensors
+        gradient, stride = _by_rows(gradient)
+        to_table, to_logits = torch.zeros_like(table), torch.empty_like(gates)
+        missing = torch.zeros(table.shape[0], table.shape[2])
+        linear = torch.zeros_like(missing) if ctx.has_linear else None
+        native._library.daes_gated_blend_backward(
+            ctypes.byref(_gate(table, gates, order, ends, ctx.scratch, ctx.beta)),
+            gradient.data_ptr(),
+            stride,
+            None if plain is None else plain.data_ptr(),
+            lower.data_ptr(),
+            upper.data_ptr(),
+            to_table.data_ptr(),
+            to_logits.data_ptr(),
+            None if linear is None else linear.data_ptr(),
+            missing.data_ptr(),
+        )
+        to_vectors = to_logits @ projection
+        to_projection = (to_logits.t() @ vectors).view(*table.shape[:2], -1)
+        return None, None, None, None, to_vectors, None, to_projection, None, to_table, None, linear, missing, None
 
 
-def gated(table: Tensor, factors: Tensor, *, sums: bool) -> Tensor:
-    """Tables of contexts: table (q, M, d) times factors (contexts, q, M); with `sums` their prefix sums from 0 on."""
-    factors = factors.to(table.dtype)  # within autocast they are of another one
-    found: Tensor = _Gated.apply(table, factors, sums)  # type: ignore[no-untyped-call]
-    return found
+def _gate(table: Tensor, gates: Tensor, order: Tensor, ends: Tensor, scratch: Tensor, beta: float) -> _Gate:
+    pointers = [one.data_ptr() for one in (table, gates, order, ends, scratch)]
+    return _Gate(*table.shape, scratch.shape[1] - table.shape[1], ends.shape[0], beta, *pointers)
+
+
+def gated_blend(
+    values: Tensor,
+    knots: Tensor,
+    centre: Tensor,
+    scale: Tensor,
+    context: tuple[Tensor, Tensor],
+    projection: Tensor,
+    beta: float,
+    table: Tensor,
+    linear: Tensor | None,
+    missing: Tensor,
+    *,
+    sums: bool,
+    with_plain: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """`blend` of tables that a gate makes for contexts: vectors e (contexts, c), and that of each row (B,).
+
+    Rows of the table (q, R, d) are multiplied by β·sigmoid(W e) + (1 − β), W (q, R, c); with `sums` values are blended
+    of their sums from 0 on, R + 1 rows.
+    """
+    vectors, index = context
+    vectors = vectors.to(table.dtype)  # within autocast they may be of another one
+    fields, plain = _GatedBlend.apply(  # type: ignore[no-untyped-call]
+        values, knots, centre, scale, vectors, index, projection, beta, table, sums, linear, missing, with_plain
+    )
+    return fields, plain if with_plain else None
 
 
 class _Reservoirs(ctypes.Structure):
