@@ -156,7 +156,7 @@ def test_observing_many_features(num_features):
 
 
 @pytest.mark.parametrize("tolerance", [0.0, 0.05])
-@pytest.mark.parametrize("reservoir_size", [40, 400, 3000])
+@pytest.mark.parametrize("reservoir_size", [40, 400, 3000, 6000])
 def test_knots_that_follow_many_small_batches(reservoir_size, tolerance):
     """Samples that fill, and whose members are replaced, several times within a batch: ties and signed zeros too."""
     rng = np.random.default_rng(0)

@@ -1268,56 +1268,62 @@ int64_t daes_observe(reservoirs *r, const float *values, int64_t rows, const int
     return num_due;
 }
 
-/* Sort numbers, none of them NaN; `keys` and `spare` are scratch space. */
-static void sort_numbers(float *numbers, int64_t count, int64_t *keys, int64_t *spare) {
-    for (int64_t i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, numbers + i, 4);
-        keys[i] = bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u); /* as whole numbers, in the same order */
-    }
-    sort_places(keys, spare, count, (int64_t)1 << 32);
-    for (int64_t i = 0; i < count; i++) {
-        uint32_t bits = (uint32_t)keys[i];
-        bits ^= bits >> 31 ? 0x80000000u : 0xffffffffu;
-        memcpy(numbers + i, &bits, 4);
-    }
+/* What is to be done with a sample, by ascending numbers: a number, none of them NaN, as a whole one in the same order,
+ * and as the last bit whether it goes out. */
+static inline int64_t change_of(float number, int64_t out) {
+    uint32_t bits;
+    memcpy(&bits, &number, 4);
+    return (int64_t)(bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u)) << 1 | out;
 }
 
-/* Copy those of ascending numbers that lie below a limit; returns how many. There is room for STRIDE more. */
-static inline int64_t copy_below(const float *restrict from, int64_t count, float limit, float *restrict to) {
-    enum { STRIDE = 64 }; /* so many are copied and compared at a time, as vectors */
-    for (int64_t i = 0;; i += STRIDE) {
-        int32_t less = 0;
-        if (count - i < STRIDE) {
-            int64_t rest = below(from + i, count - i, limit);
-            memcpy(to + i, from + i, rest * sizeof(float));
-            return i + rest;
-        }
-        for (int k = 0; k < STRIDE; k += 8) *(eight *)(to + i + k) = *(const eight *)(from + i + k);
-        for (int k = 0; k < STRIDE; k++) less += from[i + k] < limit;
-        if (less < STRIDE) return i + less;
-    }
+static inline float number_of(int64_t change) {
+    uint32_t bits = (uint32_t)(change >> 1);
+    float number;
+    bits ^= bits >> 31 ? 0x80000000u : 0xffffffffu;
+    memcpy(&number, &bits, 4);
+    return number;
 }
 
-/* Ascending members without some numbers and with others, both ascending too; what is among both need be no member. */
-static inline void exchange(const float *members, int64_t total, const float *out, int64_t less, const float *in,
-                            int64_t more, float *to) {
-    while (less + more) {
-        if (less && more && *in == *out) {
-            in++, out++, less--, more--;
-            continue;
+/* Changes that are sorted without those that undo each other; returns how many are left. */
+static int64_t without_pairs(int64_t *changes, int64_t count) {
+    int64_t left = 0;
+    for (int64_t i = 0; i < count; i++)
+        if (left && changes[left - 1] + 1 == changes[i] && changes[i] & 1)
+            left--;
+        else
+            changes[left++] = changes[i];
+    return left;
+}
+
+/* Ascending members with sorted changes made; there is room for SIDE more of them, and of what they become. */
+INLINE void change_members(const float *restrict members, int64_t total, const int64_t *changes, int64_t count,
+                           float *restrict to) {
+    int64_t taken = 0;
+    for (int64_t start = 0; start < count; start += SIDE) {
+        const int64_t here = count - start < SIDE ? count - start : SIDE, passed = taken;
+        const float *own = members + passed, last = number_of(changes[start + here - 1]);
+        int64_t window = SIDE * SIDE; /* no change lies behind so many members */
+        int32_t below_it[SIDE] = {0};
+        float number[SIDE];
+        for (int64_t i = 0; i < SIDE; i++) number[i] = i < here ? number_of(changes[start + i]) : last;
+        while (window < total - passed && own[window - 1] < last) window *= 2;
+        for (int64_t rest = window < total - passed ? window : total - passed, step; rest > 0; rest -= step) {
+            step = (rest + 1) / 2;
+            for (int64_t i = 0; i < SIDE; i++)
+                below_it[i] += (int32_t)step & -(int32_t)(own[below_it[i] + step - 1] < number[i]);
         }
-        int put = !less || (more && *in < *out);
-        float number = put ? *in : *out;
-        int64_t passed = copy_below(members, total, number, to);
-        to += passed;
-        members += passed + !put;
-        total -= passed + !put;
-        *to = number;
-        to += put, in += put, more -= put;
-        out += !put, less -= !put;
+        for (int64_t i = 0; i < here; i++) {
+            const int64_t out = changes[start + i] & 1, more = below_it[i] + passed - taken;
+            for (int64_t k = 0; k < more; k += SIDE) /* as vectors: what is too much is overwritten */
+                for (int64_t j = k; j < k + SIDE; j += 16)
+                    *(sixteen *)(to + j) = *(const sixteen *)(members + taken + j);
+            to += more > 0 ? more : 0; /* it is negative where one of several equal members is gone already */
+            *to = number[i];
+            to += !out;
+            taken += (more > 0 ? more : 0) + out;
+        }
     }
-    memcpy(to, members, total * sizeof(float));
+    memcpy(to, members + taken, (total - taken) * sizeof(float));
 }
 
 /* The least rank r >= 1 with r / size >= level (daes.distribution.base.rank_of). */
@@ -1330,21 +1336,25 @@ static inline int64_t rank_of(double level, int64_t size) {
 /* Refresh the inner knots, centre and scale of some features (FeatureDistributions._set_knots) from their sorted samples,
  * which are brought up to date by what was added and removed, as `daes_observe` noted it. That of feature f is the row
  * rows[f] of ordered (q + 1, width), and rows[q] is free. `levels` are those of the K - 1 inner knots and `likely` others,
- * for centre and scale; scratch has room for 2 * room. */
+ * for centre and scale; changes has room for 4 * room. */
 FAST void daes_refresh(const int64_t *features, int64_t num_features, float *ordered, int64_t *rows, int64_t q,
-                  int64_t width, int64_t size, const int64_t *count, int64_t *pending, float *added, float *removed, int64_t room, int64_t *scratch,
-                  const double *levels, int64_t K, int64_t likely, float *knots, float *centre, float *scale) {
+                       int64_t width, int64_t size, const int64_t *count, int64_t *pending, const float *added,
+                       const float *removed, int64_t room, int64_t *changes, const double *levels, int64_t K,
+                       int64_t likely, float *knots, float *centre, float *scale) {
     for (int64_t k = 0; k < num_features; k++) {
-        int64_t f = features[k], more = pending[f], less = 0, filled = count[f] < size ? count[f] : size;
-        float *own = ordered + rows[f] * width, *in = added + f * room, *out = removed + f * room;
+        int64_t f = features[k], more = pending[f], less = 0, num = 0, filled = count[f] < size ? count[f] : size;
+        float *own = ordered + rows[f] * width;
+        const float *in = added + f * room, *out = removed + f * room;
         float *knot = knots + f * (K + 1);
-        for (int64_t i = 0; i < more; i++)
-            if (!isnan(out[i])) out[less++] = out[i];
+        for (int64_t i = 0; i < more; i++) {
+            changes[num++] = change_of(in[i], 0);
+            if (!isnan(out[i])) changes[num++] = change_of(out[i], 1), less++;
+        }
         if (more) {
             int64_t other = rows[q];
-            sort_numbers(in, more, scratch, scratch + room);
-            sort_numbers(out, less, scratch, scratch + room);
-            exchange(own, filled + less - more, out, less, in, more, ordered + other * width);
+            sort_places(changes, changes + num, num, (int64_t)1 << 33);
+            num = without_pairs(changes, num);
+            change_members(own, filled + less - more, changes, num, ordered + other * width);
             own = ordered + other * width;
             rows[q] = rows[f];
             rows[f] = other;

@@ -414,7 +414,7 @@ class Reservoirs:
     ) -> None:
         self._tensors, (features, size) = (slots, *statistics, knots), slots.shape
         self._noted = np.empty((2, features, self.ROOM), np.float32)
-        self._scratch, self._due = np.empty(2 * self.ROOM, np.int64), np.empty(features, np.int64)
+        self._changes, self._due = np.empty(4 * self.ROOM, np.int64), np.empty(features, np.int64)
         count = statistics[0][part[0] :: part[1]]
         self._all = _Reservoirs(
             features,
@@ -489,7 +489,7 @@ class Reservoirs:
             all_.added,
             all_.removed,
             self.ROOM,
-            self._scratch.ctypes.data,
+            self._changes.ctypes.data,
             levels.ctypes.data,
             inner + 1,
             levels.size - inner,
