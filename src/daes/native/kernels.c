@@ -793,18 +793,21 @@ typedef struct {
     float high[SIDE], score[SIDE], standard[SIDE];
 } feature_places;
 
-/* How many knots are not above each value (`not_above`, of all values at once), and the two knots around it. */
+/* How many knots are not above each value (`not_above`, of all values at once), and the two knots around it. Stores have
+ * no condition: a compiler would make branches of them. */
 INLINE void find_knots(const float *restrict value, const int64_t lanes, const float *restrict own, int64_t K,
                        int32_t *restrict passed, float *restrict left, float *restrict right) {
+    const float least = own[0];
     int64_t span = 1;
     while (K + 1 > PIVOTS * span) span *= 2;
-    for (int64_t i = 0; i < lanes; i++) passed[i] = 0, left[i] = own[0], right[i] = own[span - 1];
+    for (int64_t i = 0; i < lanes; i++) passed[i] = 0, left[i] = least, right[i] = own[K];
     for (int64_t k = span - 1; k <= K; k += span) {
-        const float here = own[k], next = own[k + span < K ? k + span : K];
+        const float here = own[k];
         for (int64_t i = 0; i < lanes; i++) {
+            const float low = here <= value[i] ? here : least, high = here <= value[i] ? INFINITY : here;
             passed[i] += here <= value[i] ? (int32_t)span : 0;
-            left[i] = here <= value[i] ? here : left[i];
-            right[i] = here <= value[i] ? next : right[i];
+            left[i] = left[i] > low ? left[i] : low;
+            right[i] = right[i] < high ? right[i] : high;
         }
     }
     const int32_t most = (int32_t)(K + 2 - span); /* behind so many knots the others are span - 1 */
@@ -812,17 +815,18 @@ INLINE void find_knots(const float *restrict value, const int64_t lanes, const f
     for (int64_t step = span / 2; step > 0; step /= 2)
         for (int64_t i = 0; i < lanes; i++) {
             const float here = own[passed[i] + step - 1];
+            const float low = here <= value[i] ? here : least, high = here <= value[i] ? INFINITY : here;
             passed[i] += here <= value[i] ? (int32_t)step : 0;
-            left[i] = here <= value[i] && here > left[i] ? here : left[i];
-            right[i] = here <= value[i] || here > right[i] ? right[i] : here;
+            left[i] = left[i] > low ? left[i] : low;
+            right[i] = right[i] < high ? right[i] : high;
         }
 }
 
-INLINE void find_lanes(const float *restrict values, const int64_t lanes, const float *restrict own, int64_t K, float centre,
-                       float scale, int64_t M, feature_places *restrict found, int64_t at, const int plain) {
+INLINE void find_lanes(const float *restrict values, const int64_t lanes, const float *restrict own, int64_t K,
+                       float centre, float scale, int64_t M, feature_places *restrict found, const int plain) {
     const float half = (float)(0.5 / K), ratio = (float)((double)M / K);
     const int known = !isnan(own[0]), spread = scale > 0;
-    float value[SIDE], left[SIDE], right[SIDE], *score = found->score + at, *standard = found->standard + at;
+    float value[SIDE], left[SIDE], right[SIDE];
     int32_t passed[SIDE], missing[SIDE];
     for (int64_t i = 0; i < lanes; i++) {
         missing[i] = values[i] != values[i] ? -1 : 0;
@@ -831,13 +835,13 @@ INLINE void find_lanes(const float *restrict values, const int64_t lanes, const 
     for (int64_t i = 0; plain && i < lanes; i++) {
         float deviation = (value[i] / 2 - centre / 2) / (scale / 2);
         deviation = deviation < -4 ? -4 : deviation > 4 ? 4 : deviation;
-        standard[i] = spread && !missing[i] ? deviation : 0;
+        found->standard[i] = spread && !missing[i] ? deviation : 0;
     }
     if (!known) {
         for (int64_t i = 0; i < lanes; i++) {
-            found->low[at + i] = missing[i] ? -1 : -2;
-            found->high[at + i] = 0;
-            score[i] = normal_score(0.5f);
+            found->low[i] = missing[i] ? -1 : -2;
+            found->high[i] = 0;
+            found->score[i] = normal_score(0.5f);
         }
         return;
     }
@@ -849,21 +853,20 @@ INLINE void find_lanes(const float *restrict values, const int64_t lanes, const 
         if (plain) {
             float rank = place / K;
             rank = rank < half ? half : rank > 1 - half ? 1 - half : rank;
-            score[i] = missing[i] ? 0.5f : rank;
+            found->score[i] = missing[i] ? 0.5f : rank;
         }
         if (K != M) place *= ratio;
         int32_t low = (int32_t)place;
         low = low >= M ? (int32_t)M - 1 : low;
-        found->high[at + i] = place - low;
-        found->low[at + i] = missing[i] ? -1 : low;
+        found->high[i] = place - low;
+        found->low[i] = missing[i] ? -1 : low;
     }
-    for (int64_t i = 0; plain && i < lanes; i++) score[i] = normal_score(score[i]);
+    for (int64_t i = 0; plain && i < lanes; i++) found->score[i] = normal_score(found->score[i]);
 }
 
 /* The places of one feature's values of `count` rows, or of those that `order` names. */
 FAST static void find_places(const float *values, const int32_t *order, int64_t count, int64_t q, const float *own,
                              int64_t K, float centre, float scale, int64_t M, feature_places *found, int plain) {
-    enum { CHUNK = 64 };
     float value[SIDE];
     if (order)
         for (int64_t i = 0; i < count; i++) value[i] = values[order[i] * q];
@@ -872,12 +875,14 @@ FAST static void find_places(const float *values, const int32_t *order, int64_t 
     else
         for (int64_t i = 0; i < count; i++) value[i] = values[i * q];
     for (int64_t i = count; i < SIDE; i++) value[i] = NAN;
-    if (count <= 8)
-        find_lanes(value, 8, own, K, centre, scale, M, found, 0, 1);
+    if (count <= 8) /* of a number that is known a compiler makes vectors that stay in registers */
+        find_lanes(value, 8, own, K, centre, scale, M, found, 1);
+    else if (count <= SIDE / 2)
+        find_lanes(value, SIDE / 2, own, K, centre, scale, M, found, 1);
     else if (plain)
-        for (int64_t i = 0; i < count; i += CHUNK) find_lanes(value + i, CHUNK, own, K, centre, scale, M, found, i, 1);
+        find_lanes(value, SIDE, own, K, centre, scale, M, found, 1);
     else
-        for (int64_t i = 0; i < count; i += CHUNK) find_lanes(value + i, CHUNK, own, K, centre, scale, M, found, i, 0);
+        find_lanes(value, SIDE, own, K, centre, scale, M, found, 0);
 }
 
 typedef float eight __attribute__((vector_size(32), aligned(4), may_alias)); /* one register, or two smaller ones */
