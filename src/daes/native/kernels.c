@@ -1303,9 +1303,11 @@ static int64_t without_pairs(int64_t *changes, int64_t count) {
 /* Ascending members with sorted changes made; there is room for SIDE more of them, and of what they become. */
 INLINE void change_members(const float *restrict members, int64_t total, const int64_t *changes, int64_t count,
                            float *restrict to) {
-    int64_t taken = 0;
+    const int64_t most = 3 * SIDE * (total / (count + 1) + 1); /* so many members are asked for before they are searched */
+    int64_t taken = 0, asked = 0;
     for (int64_t start = 0; start < count; start += SIDE) {
         const int64_t here = count - start < SIDE ? count - start : SIDE, passed = taken;
+        for (; asked < total && asked < taken + most; asked += 16) PREFETCH(members + asked);
         const float *own = members + passed, last = number_of(changes[start + here - 1]);
         int64_t window = SIDE * SIDE; /* no change lies behind so many members */
         int32_t below_it[SIDE] = {0};
