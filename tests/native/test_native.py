@@ -13,7 +13,6 @@ import torch
 from daes import native
 from daes.embedding import DAES, CategoricalEmbedding, Context, build_embedding
 from daes.embedding.distributions import FeatureDistributions
-from daes.embedding.interpolation import blend_rows
 from daes.evidence import Evidence, EvidenceInputs
 from daes.model import CTRModel
 from daes.native.build import build, library
@@ -157,7 +156,7 @@ def test_observing_many_features(num_features):
 
 
 @pytest.mark.parametrize("tolerance", [0.0, 0.05])
-@pytest.mark.parametrize("reservoir_size", [40, 400, 3000])
+@pytest.mark.parametrize("reservoir_size", [40, 400, 3000, 6000])
 def test_knots_that_follow_many_small_batches(reservoir_size, tolerance):
     """Samples that fill, and whose members are replaced, several times within a batch: ties and signed zeros too."""
     rng = np.random.default_rng(0)
@@ -181,16 +180,53 @@ def test_knots_that_follow_many_small_batches(reservoir_size, tolerance):
         torch.testing.assert_close(found, observed(), rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("basis", ["hat", "thermometer"])
-@pytest.mark.parametrize(("contexts", "q", "rows", "dim"), [(0, 2, 3, 4), (1, 1, 1, 1), (7, 3, 10, 16), (4, 2, 5, 11)])
-def test_tables_of_contexts(basis, contexts, q, rows, dim):
-    table, factors = torch.randn(q, rows, dim, requires_grad=True), torch.rand(contexts, q, rows, requires_grad=True)
-    found = native.gated(table, factors, sums=basis == "thermometer")
-    expected = blend_rows(table * factors.unsqueeze(-1), basis)
-    torch.testing.assert_close(found, expected)
-    target = torch.randn_like(expected)
-    gradients = (torch.autograd.grad(one, (table, factors), target) for one in (found, expected))
-    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize("knots", [1, 2, 15, 16, 17, 31, 32, 100, 250])
+def test_places_among_knots(knots):
+    """Values on knots and between them, beyond them, ties, and a feature of which nothing is known."""
+    rng = np.random.default_rng(knots)
+    edges = np.sort(rng.normal(size=(4, knots + 1)).astype(np.float32))
+    edges[1] = np.sort(rng.integers(0, 5, knots + 1))
+    edges[2], edges[3] = 2.0, np.nan
+    values = np.tile(rng.normal(size=(500, 1)).astype(np.float32) * 2, (1, 4))
+    values[: knots + 1] = edges.T
+    values[-20:], values[-30:-20] = np.nan, np.inf
+    module = DAES(4, 3, num_meta=7, knots=knots, basis="hat", modulation=None, plain=["score", "value"]).eval()
+    module.distributions.knots.copy_(torch.from_numpy(edges))
+    module.distributions.scale.fill_(2.0)
+    for rows in (500, 37, 8, 1):
+        found = module.outputs(torch.from_numpy(values[:rows]))
+        with plainly():
+            expected = module.outputs(torch.from_numpy(values[:rows]))
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("beta", [0.3, 1.0])
+@pytest.mark.parametrize("options", [{}, {"basis": "hat", "knots": 40, "linear": "value", "plain": ["score", "value"]}])
+@pytest.mark.parametrize(
+    ("rows", "contexts", "q", "dim"),
+    [(0, 0, 2, 3), (1, 1, 1, 1), (3, 50, 18, 16), (200, 7, 35, 16), (130, 4, 3, 24), (65, 65, 2, 5)],
+)
+def test_gated_tables(rows, contexts, q, dim, options, beta):
+    torch.manual_seed(rows)
+    module = DAES(q, dim, beta=beta, init_std=1.0, **options).eval()
+    module.observe(make_values(400, q, seed=1))
+    values, target = make_values(rows, q), torch.randn(rows, q, dim)
+    index = (
+        torch.randint(contexts, (rows,)) // 2 * 2 if contexts else torch.empty(0, dtype=torch.int64)
+    )  # some are empty
+    context = Context(30 * torch.randn(contexts, dim, requires_grad=True), index)  # some gates are closed
+
+    def outputs():
+        fields, plain = module.outputs(values, context)
+        leaves = [context.vectors, *module.parameters()]
+        return fields, plain, torch.autograd.grad((fields * target).sum(), leaves, materialize_grads=True)
+
+    found = outputs()
+    with plainly():
+        expected = outputs()
+    torch.testing.assert_close(found[:2], expected[:2], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found[2], expected[2], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("contexts", [0, 1, 5])

@@ -13,7 +13,7 @@ from daes.embedding import kernels
 from daes.embedding.base import Context, NumericalEmbedding, Outputs, SharedOptions
 from daes.embedding.interpolation import Basis, basis_weights, blend, blend_rows, coordinate, thermometer, weighted_sum
 from daes.embedding.knots import INPUTS, Bounds, FeatureInput, FeatureKnots
-from daes.embedding.modulation import CONTEXT_POOLS, gate, gate_factors, pool_context, tran, tran_matrices
+from daes.embedding.modulation import CONTEXT_POOLS, gate, pool_context, tran, tran_matrices
 from daes.embedding.registry import register_method
 from daes.registry import Reference
 
@@ -257,17 +257,24 @@ class DAES(NumericalEmbedding):
         self, values: Tensor, context: Tensor | Context | None, plain: Sequence[FeatureInput]
     ) -> Outputs:
         known = self.distributions
+        places = values, known.knots, known.centre, known.scale
+        linear = None if self.linear is None else self.linear_weight
         if isinstance(context, Context):
             self._check_context(context, values.shape[0])
-            factors = gate_factors(context.vectors, self.modulation_weight, self.beta)
-            table = native.gated(self.meta_embeddings, factors, sums=self.basis == "thermometer")
+            fields, inputs = native.gated_blend(
+                *places,
+                context,
+                self.modulation_weight,
+                self.beta,
+                self.meta_embeddings,
+                linear,
+                self.missing,
+                sums=self.basis == "thermometer",
+                with_plain=bool(plain),
+            )
         else:
             table = blend_rows(self.meta_embeddings, self.basis)
-        index = context.index if isinstance(context, Context) else None
-        linear = None if self.linear is None else self.linear_weight
-        fields, inputs = native.blend(
-            values, known.knots, known.centre, known.scale, index, table, linear, self.missing, with_plain=bool(plain)
-        )
+            fields, inputs = native.blend(*places, table, linear, self.missing, with_plain=bool(plain))
         return Outputs(fields, inputs)
 
     def _weights(self, values: Tensor, place: Tensor | None) -> Tensor:

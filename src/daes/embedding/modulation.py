@@ -32,12 +32,6 @@ def gate(weights: Tensor, context: Tensor | Context, projection: Tensor, beta: f
     return weights * factor.view(features, rows, -1).permute(2, 0, 1)
 
 
-def gate_factors(vectors: Tensor, projection: Tensor, beta: float) -> Tensor:
-    """The factors of the weights: contexts (U, c), W (q, M, c) → β·sigmoid(W e_f) + (1 − β), (U, q, M)."""
-    factors = beta * torch.sigmoid(F.linear(vectors, projection.flatten(0, 1))) + (1.0 - beta)
-    return factors.view(-1, *projection.shape[:2])
-
-
 def tran_matrices(vectors: Tensor, projection: Tensor) -> Tensor:
     """The transposed matrices of `tran`: contexts (U, c), W (q, M, M, c) → reshape(W e_f)ᵀ, (U, q, M, M)."""
     return F.linear(vectors, projection.flatten(0, 2)).view(-1, *projection.shape[:3]).transpose(2, 3)

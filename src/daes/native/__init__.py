@@ -5,8 +5,8 @@ A step on 128 rows is some hundred small operations, each of which takes longer 
 `python -m daes.native`; `DAES_NATIVE=0` in the environment turns them off. The plain versions beside their calls
 say what they compute, to float precision.
 
-Here the library is loaded, without torch; `daes.native.tensors`, whose names are also here, calls it on tensors, and
-`daes.native.arrays` on NumPy arrays.
+Here the library is loaded, without torch; `daes.native.tensors` and `daes.native.blends`, whose names are also here,
+call it on tensors, and `daes.native.arrays` on NumPy arrays.
 """
 
 import ctypes
@@ -17,13 +17,12 @@ from daes.lazy import lazy_names
 from daes.native.build import library
 
 if TYPE_CHECKING:
+    from daes.native.blends import blend, gated_blend
     from daes.native.tensors import (
         Reservoirs,
         adagrad_rows,
         add_entries,
-        blend,
         cross_entropy,
-        gated,
         hash_rows,
         look_up,
         norm,
@@ -40,7 +39,7 @@ __all__ = [
     "add_entries",
     "blend",
     "cross_entropy",
-    "gated",
+    "gated_blend",
     "hash_rows",
     "look_up",
     "norm",
@@ -90,10 +89,10 @@ def _load() -> Any:
         "rate": "pnnpppnndppp",
         "read": "pnnppdppnnpp",
         "keep": "pppppnppn",
-        "blend": "pnnpnppppnnpppnpnpp",
-        "gate": "ppnnnnnp",
-        "gate_backward": "pppnnnnnppp",
-        "blend_backward": "pnnnpnnpnppppp",
+        "blend": "pnnpnpppnnpppnpnpp",
+        "blend_backward": "pnnnnnpnppppp",
+        "gated_blend": "pppnpnpppppppp",
+        "gated_blend_backward": "ppnppppppp",
         "observe": "ppnpnppnp",
         "refresh": "pnppnnnppppnppnnppp",
         "join": "ppnnnnnnpfpnfpppp",
@@ -128,4 +127,8 @@ def _load() -> Any:
 
 
 _library = _load()
-__getattr__, __dir__ = lazy_names(__name__, {"daes.native.tensors": __all__})
+_blends = ("blend", "gated_blend")
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {"daes.native.blends": _blends, "daes.native.tensors": [name for name in __all__ if name not in _blends]},
+)

@@ -783,6 +783,8 @@ static inline float normal_score(float rank) {
 }
 
 enum { SIDE = 64, GROUP = 16 }; /* rows, and features of them, that are worked on at a time, as vectors */
+enum { PIVOTS = 16 };           /* so many knots are compared with every value; among more there are look-ups */
+enum { SOON = 8 };              /* rows in any order are asked for so long before they are read or written */
 
 /* What one feature's values, at most SIDE of them, are among its knots (K + 1): the lower one of two rows of a table and
  * the weight of the other one; and, with `plain`, the normal score and the standardised value. */
@@ -791,56 +793,96 @@ typedef struct {
     float high[SIDE], score[SIDE], standard[SIDE];
 } feature_places;
 
-INLINE void find_places(const float *values, int64_t count, int64_t q, const float *own, int64_t K, float centre,
-                        float scale, int64_t M, feature_places *found, int plain) {
+/* How many knots are not above each value (`not_above`, of all values at once), and the two knots around it. Stores have
+ * no condition: a compiler would make branches of them. */
+INLINE void find_knots(const float *restrict value, const int64_t lanes, const float *restrict own, int64_t K,
+                       int32_t *restrict passed, float *restrict left, float *restrict right) {
+    const float least = own[0];
+    int64_t span = 1;
+    while (K + 1 > PIVOTS * span) span *= 2;
+    for (int64_t i = 0; i < lanes; i++) passed[i] = 0, left[i] = least, right[i] = own[K];
+    for (int64_t k = span - 1; k <= K; k += span) {
+        const float here = own[k];
+        for (int64_t i = 0; i < lanes; i++) {
+            const float low = here <= value[i] ? here : least, high = here <= value[i] ? INFINITY : here;
+            passed[i] += here <= value[i] ? (int32_t)span : 0;
+            left[i] = left[i] > low ? left[i] : low;
+            right[i] = right[i] < high ? right[i] : high;
+        }
+    }
+    const int32_t most = (int32_t)(K + 2 - span); /* behind so many knots the others are span - 1 */
+    for (int64_t i = 0; span > 1 && i < lanes; i++) passed[i] = passed[i] < most ? passed[i] : most;
+    for (int64_t step = span / 2; step > 0; step /= 2)
+        for (int64_t i = 0; i < lanes; i++) {
+            const float here = own[passed[i] + step - 1];
+            const float low = here <= value[i] ? here : least, high = here <= value[i] ? INFINITY : here;
+            passed[i] += here <= value[i] ? (int32_t)step : 0;
+            left[i] = left[i] > low ? left[i] : low;
+            right[i] = right[i] < high ? right[i] : high;
+        }
+}
+
+INLINE void find_lanes(const float *restrict values, const int64_t lanes, const float *restrict own, int64_t K,
+                       float centre, float scale, int64_t M, feature_places *restrict found, const int plain) {
     const float half = (float)(0.5 / K), ratio = (float)((double)M / K);
     const int known = !isnan(own[0]), spread = scale > 0;
-    const int64_t lanes = (count + 7) / 8 * 8; /* whole vectors */
     float value[SIDE], left[SIDE], right[SIDE];
-    int32_t passed[SIDE];
-    for (int64_t i = 0; i < count; i++) value[i] = values[i * q];
-    for (int64_t i = count; i < lanes; i++) value[i] = NAN;
+    int32_t passed[SIDE], missing[SIDE];
     for (int64_t i = 0; i < lanes; i++) {
-        float finite = clamped(value[i]), deviation = (finite / 2 - centre / 2) / (scale / 2);
+        missing[i] = values[i] != values[i] ? -1 : 0;
+        value[i] = clamped(values[i]);
+    }
+    for (int64_t i = 0; plain && i < lanes; i++) {
+        float deviation = (value[i] / 2 - centre / 2) / (scale / 2);
         deviation = deviation < -4 ? -4 : deviation > 4 ? 4 : deviation;
-        found->standard[i] = spread && value[i] == value[i] ? deviation : 0;
-        found->low[i] = value[i] == value[i] ? 0 : -1;
-        value[i] = finite;
-        passed[i] = 0;
+        found->standard[i] = spread && !missing[i] ? deviation : 0;
     }
     if (!known) {
         for (int64_t i = 0; i < lanes; i++) {
-            found->low[i] = found->low[i] ? -1 : -2;
-            found->score[i] = normal_score(0.5f);
+            found->low[i] = missing[i] ? -1 : -2;
             found->high[i] = 0;
+            found->score[i] = normal_score(0.5f);
         }
         return;
     }
-    for (int64_t rest = K + 1, step; rest > 0; rest -= step) { /* `not_above`, of all values at once */
-        step = (rest + 1) / 2;
-        for (int64_t i = 0; i < lanes; i++)
-            passed[i] += (int32_t)step & -(int32_t)(own[passed[i] + step - 1] <= value[i]);
-    }
-    for (int64_t i = 0; i < lanes; i++) {
-        int32_t at = passed[i] > K ? (int32_t)K : passed[i] > 0 ? passed[i] : 1;
-        left[i] = own[at - 1];
-        right[i] = own[at];
-    }
+    find_knots(value, lanes, own, K, passed, left, right);
     for (int64_t i = 0; i < lanes; i++) {
         float width = right[i] / 2 - left[i] / 2, inner = (value[i] / 2 - left[i] / 2) / (width > 0 ? width : 1);
         float place = (float)(passed[i] - 1) + inner;
         place = passed[i] > K ? (float)K : passed[i] > 0 ? place : 0.0f;
-        float rank = place / K;
-        rank = rank < half ? half : rank > 1 - half ? 1 - half : rank;
-        found->score[i] = found->low[i] < 0 ? 0.5f : rank;
+        if (plain) {
+            float rank = place / K;
+            rank = rank < half ? half : rank > 1 - half ? 1 - half : rank;
+            found->score[i] = missing[i] ? 0.5f : rank;
+        }
         if (K != M) place *= ratio;
         int32_t low = (int32_t)place;
         low = low >= M ? (int32_t)M - 1 : low;
         found->high[i] = place - low;
-        found->low[i] = found->low[i] < 0 ? -1 : low;
+        found->low[i] = missing[i] ? -1 : low;
     }
-    if (!plain) return;
-    for (int64_t i = 0; i < lanes; i++) found->score[i] = normal_score(found->score[i]);
+    for (int64_t i = 0; plain && i < lanes; i++) found->score[i] = normal_score(found->score[i]);
+}
+
+/* The places of one feature's values of `count` rows, or of those that `order` names. */
+FAST static void find_places(const float *values, const int32_t *order, int64_t count, int64_t q, const float *own,
+                             int64_t K, float centre, float scale, int64_t M, feature_places *found, int plain) {
+    float value[SIDE];
+    if (order)
+        for (int64_t i = 0; i < count; i++) value[i] = values[order[i] * q];
+    else if (count == SIDE)
+        for (int64_t i = 0; i < SIDE; i++) value[i] = values[i * q];
+    else
+        for (int64_t i = 0; i < count; i++) value[i] = values[i * q];
+    for (int64_t i = count; i < SIDE; i++) value[i] = NAN;
+    if (count <= 8) /* of a number that is known a compiler makes vectors that stay in registers */
+        find_lanes(value, 8, own, K, centre, scale, M, found, 1);
+    else if (count <= SIDE / 2)
+        find_lanes(value, SIDE / 2, own, K, centre, scale, M, found, 1);
+    else if (plain)
+        find_lanes(value, SIDE, own, K, centre, scale, M, found, 1);
+    else
+        find_lanes(value, SIDE, own, K, centre, scale, M, found, 0);
 }
 
 typedef float eight __attribute__((vector_size(32), aligned(4), may_alias)); /* one register, or two smaller ones */
@@ -875,93 +917,269 @@ static inline void add_row(float *to, const float *from, float factor, int64_t d
     for (; k < d; k++) to[k] += factor * from[k];
 }
 
-/* What `daes_blend` writes for some rows and features whose places were found. */
-static inline __attribute__((always_inline)) void write_places(const feature_places *found, int64_t start, int64_t end,
-                                                               int64_t group, int64_t last, int64_t q,
-                                                               const int64_t *index, const float *table, int64_t M,
-                                                               int64_t d, const float *linear, const float *missing,
-                                                               float *fields, int64_t stride, float *plain,
-                                                               int64_t plain_stride, int32_t *lower, float *upper) {
-    for (int64_t i = start; i < end; i++) { /* rows are written as they lie in memory */
-        const float *own = table + ((index ? index[i] * q : 0) + group) * (M + 1) * d;
-        float *to = fields + i * stride + group * d;
-        const feature_places *here = found;
-        for (int64_t f = group; f < last; f++, here++, own += (M + 1) * d, to += d) {
-            int32_t low = here->low[i - start];
-            float high = here->high[i - start], z = here->standard[i - start];
-            const float *a = low < 0 ? missing + f * d : own + low * d, *b = low < 0 ? a : a + d; /* no branch */
-            if (plain) {
-                plain[i * plain_stride + f] = here->score[i - start];
-                plain[i * plain_stride + q + f] = z;
-            }
-            lower[i * q + f] = low;
-            upper[i * q + f] = high;
-            if (low != -2)
-                blend_row(to, a, b, high, linear ? linear + f * d : NULL, z, d);
-            else {
-                memset(to, 0, d * sizeof(float));
-                if (linear) add_row(to, linear + f * d, z, d);
-            }
+enum { LANES = 16 }; /* sums side by side, which a compiler makes vectors of */
+
+static inline float dot(const float *a, const float *b, int64_t count) {
+    float lanes[LANES] = {0}, sum = 0;
+    int64_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        for (int k = 0; k < LANES; k++) lanes[k] += a[i + k] * b[i + k];
+    for (; i < count; i++) sum += a[i] * b[i];
+    for (int half = LANES / 2; half; half /= 2)
+        for (int k = 0; k < half; k++) lanes[k] += lanes[k + half];
+    return sum + lanes[0];
+}
+
+/* What `daes_blend` writes for row i of a block, of features from `first` to `last`, the first of which `table` begins
+ * with: to (d each), plain (2q) if it is not NULL, and lower and upper (q) unless these are NULL. */
+INLINE void write_row(const feature_places *found, int64_t i, int64_t first, int64_t last, int64_t q, const float *table,
+                      int64_t M, int64_t d, const float *linear, const float *missing, float *to, float *plain,
+                      int32_t *lower, float *upper) {
+    for (int64_t f = first; f < last; f++, found++, table += (M + 1) * d, to += d) {
+        const int32_t low = found->low[i];
+        const float high = found->high[i], z = plain ? found->standard[i] : 0;
+        const float *a = low < 0 ? missing + f * d : table + low * d, *b = low < 0 ? a : a + d; /* no branch */
+        if (plain) plain[f] = found->score[i], plain[q + f] = z;
+        if (lower) lower[f] = low, upper[f] = high;
+        if (low != -2)
+            blend_row(to, a, b, high, linear ? linear + f * d : NULL, z, d);
+        else {
+            memset(to, 0, d * sizeof(float));
+            if (linear) add_row(to, linear + f * d, z, d);
         }
     }
 }
 
+/* The same of rows from `start` to `end`, as they lie in memory. */
+INLINE void write_rows(const feature_places *found, int64_t start, int64_t end, int64_t first, int64_t last, int64_t q,
+                       const float *table, int64_t M, int64_t d, const float *linear, const float *missing,
+                       float *fields, int64_t stride, float *plain, int64_t plain_stride, int32_t *lower, float *upper) {
+    for (int64_t i = start; i < end; i++)
+        write_row(found, i - start, first, last, q, table + first * (M + 1) * d, M, d, linear, missing,
+                  fields + i * stride + first * d, plain ? plain + i * plain_stride : NULL, lower + i * q, upper + i * q);
+}
+
 /* Two neighbouring rows blended and a linear path added, and the plain inputs (DAES._fused).
- * values (rows, q), knots (q, K + 1), centre and scale (q,), index (rows,) of contexts or NULL, table (contexts, q,
- * M + 1, d), linear (q, d) or NULL, missing (q, d) -> fields (rows, q, d), plain (rows, 2q): scores, then standardised
- * values, or NULL where there is no linear either, rows of both so far apart as their strides say; and for the backward:
- * lower (rows, q), the lower one of the rows, -1 where the value is missing and -2 where nothing is known of the
- * feature, and upper (rows, q), the weight of the other one, 0 if there is none. */
+ * values (rows, q), knots (q, K + 1), centre and scale (q,), table (q, M + 1, d), linear (q, d) or NULL, missing (q, d)
+ * -> fields (rows, q, d), plain (rows, 2q): scores, then standardised values, or NULL where there is no linear either,
+ * rows of both so far apart as their strides say; and for the backward: lower (rows, q), the lower one of the rows, -1
+ * where the value is missing and -2 where nothing is known of the feature, and upper (rows, q), the weight of the other
+ * one, 0 if there is none. */
 FAST void daes_blend(const float *values, int64_t rows, int64_t q, const float *knots, int64_t K, const float *centre,
-                     const float *scale, const int64_t *index, const float *table, int64_t M, int64_t d,
-                     const float *linear, const float *missing, float *fields, int64_t stride, float *plain,
-                     int64_t plain_stride, int32_t *lower, float *upper) {
+                     const float *scale, const float *table, int64_t M, int64_t d, const float *linear,
+                     const float *missing, float *fields, int64_t stride, float *plain, int64_t plain_stride,
+                     int32_t *lower, float *upper) {
     feature_places found[GROUP];
     for (int64_t start = 0; start < rows; start += SIDE)
         for (int64_t group = 0; group < q; group += GROUP) {
             int64_t end = start + SIDE < rows ? start + SIDE : rows, last = group + GROUP < q ? group + GROUP : q;
             for (int64_t f = group; f < last; f++)
-                find_places(values + start * q + f, end - start, q, knots + f * (K + 1), K, centre[f], scale[f], M,
+                find_places(values + start * q + f, NULL, end - start, q, knots + f * (K + 1), K, centre[f], scale[f], M,
                             found + f - group, plain != NULL);
-            if (d == 16) /* of a width that is known a compiler makes straight code */
-                write_places(found, start, end, group, last, q, index, table, M, 16, linear, missing, fields, stride,
-                             plain, plain_stride, lower, upper);
+            if (d == 16 && linear) /* of a width that is known a compiler makes straight code */
+                write_rows(found, start, end, group, last, q, table, M, 16, linear, missing, fields, stride, plain,
+                           plain_stride, lower, upper);
+            else if (d == 16)
+                write_rows(found, start, end, group, last, q, table, M, 16, NULL, missing, fields, stride, plain,
+                           plain_stride, lower, upper);
             else
-                write_places(found, start, end, group, last, q, index, table, M, d, linear, missing, fields, stride,
-                             plain, plain_stride, lower, upper);
+                write_rows(found, start, end, group, last, q, table, M, d, linear, missing, fields, stride, plain,
+                           plain_stride, lower, upper);
         }
 }
 
-static inline __attribute__((always_inline)) void add_gradients(const float *gradient, int64_t stride, int64_t rows,
-                                                                int64_t q, const int64_t *index, int64_t M, int64_t d,
-                                                                const float *plain, int64_t plain_stride,
-                                                                const int32_t *lower, const float *upper, float *table,
-                                                                float *linear, float *missing) {
-    for (int64_t i = 0; i < rows; i++) {
-        float *own = table + (index ? index[i] * q * (M + 1) * d : 0);
-        const float *from = gradient + i * stride;
-        for (int64_t f = 0; f < q; f++, from += d, own += (M + 1) * d) {
-            int32_t low = lower[i * q + f];
-            if (low == -1) {
-                add_row(missing + f * d, from, 1, d);
+/* The gradients of what a vector was made of, from its own; `table` is that of its feature. */
+INLINE void add_gradient(const float *from, int32_t low, float high, float z, int64_t d, float *table, float *linear,
+                         float *missing) {
+    if (low == -1) {
+        add_row(missing, from, 1, d);
+        return;
+    }
+    if (linear) add_row(linear, from, z, d);
+    if (low < 0) return;
+    add_row(table + low * d, from, 1 - high, d);
+    add_row(table + low * d + d, from, high, d);
+}
+
+INLINE void add_gradients(const float *gradient, int64_t stride, int64_t rows, int64_t q, int64_t M, int64_t d,
+                          const float *plain, int64_t plain_stride, const int32_t *lower, const float *upper,
+                          float *table, float *linear, float *missing) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t f = 0; f < q; f++)
+            add_gradient(gradient + i * stride + f * d, lower[i * q + f], upper[i * q + f],
+                         linear ? plain[i * plain_stride + q + f] : 0, d, table + f * (M + 1) * d,
+                         linear ? linear + f * d : NULL, missing + f * d);
+}
+
+/* The gradients of table, linear (or NULL) and missing are added to, from that of the fields; strides as above. */
+FAST void daes_blend_backward(const float *gradient, int64_t stride, int64_t rows, int64_t q, int64_t M, int64_t d,
+                              const float *plain, int64_t plain_stride, const int32_t *lower, const float *upper,
+                              float *table, float *linear, float *missing) {
+    if (d == 16)
+        add_gradients(gradient, stride, rows, q, M, 16, plain, plain_stride, lower, upper, table, linear, missing);
+    else
+        add_gradients(gradient, stride, rows, q, M, d, plain, plain_stride, lower, upper, table, linear, missing);
+}
+
+/* A gate on a table (q, R, d): for every context its rows are multiplied by beta * gate + 1 - beta; gates (contexts, q,
+ * R) are given as logits and become their sigmoids. With `sums` (the thermometer basis) values are blended of the sums of
+ * these rows from 0 on, which are R + 1; else of the rows. Rows of a batch are worked on by their contexts, whose tables
+ * (q, R + sums, d) stay in the nearest cache as `scratch`: those of context u are `order` (rows,) up to ends[u]. */
+typedef struct {
+    int64_t q, R, d, sums, contexts;
+    float beta;
+    const float *table;
+    float *gates;
+    int32_t *order, *ends;
+    float *scratch;
+} gate;
+
+static void order_rows(const int64_t *index, int64_t rows, int64_t contexts, int32_t *order, int32_t *ends) {
+    int32_t sum = 0;
+    memset(ends, 0, contexts * sizeof(int32_t));
+    for (int64_t i = 0; i < rows; i++) ends[index[i]]++;
+    for (int64_t u = 0; u < contexts; u++) {
+        int32_t here = ends[u];
+        ends[u] = sum;
+        sum += here;
+    }
+    for (int64_t i = 0; i < rows; i++) order[ends[index[i]]++] = (int32_t)i;
+}
+
+/* The sigmoids of one context and its tables, of features from `first` to `last`. */
+INLINE void open_gate(const gate *g, int64_t u, int64_t first, int64_t last, int64_t d) {
+    const int64_t at = (u * g->q + first) * g->R, count = (last - first) * g->R;
+    const float *from = g->table + first * g->R * d;
+    float *gates = g->gates + at, *to = g->scratch;
+    for (int64_t k = 0; k < count; k++) {
+        float size = gates[k] < 0 ? gates[k] : -gates[k], power, rest;
+        exp_of(size < -79 ? -79 : size, &power, &rest);
+        gates[k] = (gates[k] < 0 ? power : 1) / (1 + power);
+    }
+    for (int64_t f = first; f < last; f++) {
+        sixteen sum = {0}; /* if d is 16 */
+        if (g->sums) memset(to, 0, d * sizeof(float)), to += d;
+        for (int64_t k = 0; k < g->R; k++, gates++, from += d, to += d) {
+            const float factor = g->beta * *gates + (1 - g->beta);
+            if (d == 16) {
+                sum = g->sums ? sum + factor * *(const sixteen *)from : factor * *(const sixteen *)from;
+                *(sixteen *)to = sum;
                 continue;
             }
-            if (linear) add_row(linear + f * d, from, plain[i * plain_stride + q + f], d);
-            if (low < 0) continue;
-            add_row(own + low * d, from, 1 - upper[i * q + f], d);
-            add_row(own + low * d + d, from, upper[i * q + f], d);
+            for (int64_t j = 0; j < d; j++) to[j] = (g->sums ? to[j - d] : 0) + factor * from[j];
         }
     }
 }
 
-/* The gradients of table, linear (or NULL) and missing are added to, from that of the fields; strides as above. */
-FAST void daes_blend_backward(const float *gradient, int64_t stride, int64_t rows, int64_t q, const int64_t *index,
-                              int64_t M, int64_t d, const float *plain, int64_t plain_stride, const int32_t *lower,
-                              const float *upper, float *table, float *linear, float *missing) {
-    if (d == 16)
-        add_gradients(gradient, stride, rows, q, index, M, 16, plain, plain_stride, lower, upper, table, linear, missing);
+/* What the gradients of one context's tables are for the table and the logits. */
+INLINE void close_gate(const gate *g, int64_t u, int64_t first, int64_t last, int64_t d, float *to_table,
+                       float *to_logits) {
+    for (int64_t f = first; f < last; f++) {
+        float *own = g->scratch + ((f - first) * (g->R + g->sums) + g->sums) * d;
+        eight low = {0}, high = {0}; /* if d is 16 */
+        for (int64_t k = g->R - 1; k >= 0; k--) {
+            const int64_t at = (u * g->q + f) * g->R + k;
+            const float *row = g->table + (f * g->R + k) * d, share = g->gates[at];
+            const float factor = g->beta * share + (1 - g->beta), slope = g->beta * share * (1 - share);
+            float *sum = own + k * d, *to = to_table + (f * g->R + k) * d;
+            if (d == 16) {
+                if (!g->sums) low = high = (eight){0};
+                low += *(const eight *)sum;
+                high += *(const eight *)(sum + 8);
+                *(eight *)to += factor * low;
+                *(eight *)(to + 8) += factor * high;
+                to_logits[at] = slope * sum_of(low * *(const eight *)row + high * *(const eight *)(row + 8));
+                continue;
+            }
+            if (g->sums && k < g->R - 1) add_row(sum, sum + d, 1, d);
+            add_row(to, sum, factor, d);
+            to_logits[at] = slope * dot(sum, row, d);
+        }
+    }
+}
+
+/* Ask for numbers that are read, or written, soon: rows that lie anywhere in memory no processor foresees. */
+INLINE void ask_for(const float *numbers, int64_t count) {
+    for (int64_t k = 0; k < count; k += 16) PREFETCH(numbers + k);
+}
+
+INLINE void gated_blend(const gate *g, const float *values, int64_t rows, const float *knots, int64_t K,
+                        const float *centre, const float *scale, int64_t d, const float *linear, const float *missing,
+                        float *fields, float *plain, int32_t *lower, float *upper) {
+    const int64_t q = g->q, M = g->R + g->sums - 1;
+    feature_places found[GROUP];
+    for (int64_t group = 0; group < q; group += GROUP) {
+        const int64_t last = group + GROUP < q ? group + GROUP : q;
+        int64_t u = -1;
+        for (int64_t start = 0; start < rows; start += SIDE) {
+            const int64_t end = start + SIDE < rows ? start + SIDE : rows;
+            for (int64_t f = group; f < last; f++) {
+                feature_places *own = found + f - group;
+                find_places(values + f, g->order + start, end - start, q, knots + f * (K + 1), K, centre[f], scale[f], M,
+                            own, plain != NULL);
+                memcpy(lower + start * q + f * SIDE, own->low, sizeof own->low);
+                memcpy(upper + start * q + f * SIDE, own->high, sizeof own->high);
+            }
+            for (int64_t i = start; i < end; i++) {
+                const int64_t row = g->order[i];
+                if (i + SOON < rows) ask_for(fields + (g->order[i + SOON] * q + group) * d, (last - group) * d);
+                if (u < 0 || i == g->ends[u]) {
+                    do u++;
+                    while (i == g->ends[u]);
+                    open_gate(g, u, group, last, d);
+                }
+                write_row(found, i - start, group, last, q, g->scratch, M, d, linear, missing,
+                          fields + (row * q + group) * d, plain ? plain + row * 2 * q : NULL, NULL, NULL);
+            }
+        }
+    }
+}
+
+/* As `daes_blend`, of the tables that a gate makes of each row's context `index` (rows,); order and ends are written. lower and upper (blocks of SIDE rows in that order, q, SIDE). */
+FAST void daes_gated_blend(const gate *g, const int64_t *index, const float *values, int64_t rows, const float *knots,
+                           int64_t K, const float *centre, const float *scale, const float *linear,
+                           const float *missing, float *fields, float *plain, int32_t *lower, float *upper) {
+    order_rows(index, rows, g->contexts, g->order, g->ends);
+    if (g->d == 16 && !linear)
+        gated_blend(g, values, rows, knots, K, centre, scale, 16, NULL, missing, fields, plain, lower, upper);
     else
-        add_gradients(gradient, stride, rows, q, index, M, d, plain, plain_stride, lower, upper, table, linear, missing);
+        gated_blend(g, values, rows, knots, K, centre, scale, g->d, linear, missing, fields, plain, lower, upper);
+}
+
+INLINE void gated_blend_backward(const gate *g, const float *gradient, int64_t stride, int64_t d, const float *plain,
+                                 const int32_t *lower, const float *upper, float *to_table, float *to_logits,
+                                 float *to_linear, float *to_missing) {
+    const int64_t rows = g->contexts ? g->ends[g->contexts - 1] : 0;
+    const int64_t q = g->q, R = g->R, each = (R + g->sums) * d;
+    for (int64_t group = 0; group < q; group += GROUP) {
+        const int64_t last = group + GROUP < q ? group + GROUP : q;
+        for (int64_t u = 0, i = 0; u < g->contexts; u++) {
+            if (i == g->ends[u]) {
+                memset(to_logits + (u * q + group) * R, 0, (last - group) * R * sizeof(float));
+                continue;
+            }
+            memset(g->scratch, 0, (last - group) * each * sizeof(float));
+            for (; i < g->ends[u]; i++) {
+                const int64_t row = g->order[i], block = i / SIDE * SIDE * q + i % SIDE;
+                if (i + SOON < rows) ask_for(gradient + g->order[i + SOON] * stride + group * d, (last - group) * d);
+                for (int64_t f = group; f < last; f++)
+                    add_gradient(gradient + row * stride + f * d, lower[block + f * SIDE], upper[block + f * SIDE],
+                                 to_linear ? plain[row * 2 * q + q + f] : 0, d, g->scratch + (f - group) * each,
+                                 to_linear ? to_linear + f * d : NULL, to_missing + f * d);
+            }
+            close_gate(g, u, group, last, d, to_table, to_logits);
+        }
+    }
+}
+
+/* The gradients of table, linear (or NULL) and missing are added to, that of the logits is written. */
+FAST void daes_gated_blend_backward(const gate *g, const float *gradient, int64_t stride, const float *plain,
+                                    const int32_t *lower, const float *upper, float *to_table, float *to_logits,
+                                    float *to_linear, float *to_missing) {
+    if (g->d == 16 && !to_linear)
+        gated_blend_backward(g, gradient, stride, 16, plain, lower, upper, to_table, to_logits, NULL, to_missing);
+    else
+        gated_blend_backward(g, gradient, stride, g->d, plain, lower, upper, to_table, to_logits, to_linear, to_missing);
 }
 
 enum { WIDE = 512 }; /* numbers side by side */
@@ -1055,56 +1273,64 @@ int64_t daes_observe(reservoirs *r, const float *values, int64_t rows, const int
     return num_due;
 }
 
-/* Sort numbers, none of them NaN; `keys` and `spare` are scratch space. */
-static void sort_numbers(float *numbers, int64_t count, int64_t *keys, int64_t *spare) {
-    for (int64_t i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, numbers + i, 4);
-        keys[i] = bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u); /* as whole numbers, in the same order */
-    }
-    sort_places(keys, spare, count, (int64_t)1 << 32);
-    for (int64_t i = 0; i < count; i++) {
-        uint32_t bits = (uint32_t)keys[i];
-        bits ^= bits >> 31 ? 0x80000000u : 0xffffffffu;
-        memcpy(numbers + i, &bits, 4);
-    }
+/* What is to be done with a sample, by ascending numbers: a number, none of them NaN, as a whole one in the same order,
+ * and as the last bit whether it goes out. */
+static inline int64_t change_of(float number, int64_t out) {
+    uint32_t bits;
+    memcpy(&bits, &number, 4);
+    return (int64_t)(bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u)) << 1 | out;
 }
 
-/* Copy those of ascending numbers that lie below a limit; returns how many. There is room for STRIDE more. */
-static inline int64_t copy_below(const float *restrict from, int64_t count, float limit, float *restrict to) {
-    enum { STRIDE = 64 }; /* so many are copied and compared at a time, as vectors */
-    for (int64_t i = 0;; i += STRIDE) {
-        int32_t less = 0;
-        if (count - i < STRIDE) {
-            int64_t rest = below(from + i, count - i, limit);
-            memcpy(to + i, from + i, rest * sizeof(float));
-            return i + rest;
-        }
-        for (int k = 0; k < STRIDE; k += 8) *(eight *)(to + i + k) = *(const eight *)(from + i + k);
-        for (int k = 0; k < STRIDE; k++) less += from[i + k] < limit;
-        if (less < STRIDE) return i + less;
-    }
+static inline float number_of(int64_t change) {
+    uint32_t bits = (uint32_t)(change >> 1);
+    float number;
+    bits ^= bits >> 31 ? 0x80000000u : 0xffffffffu;
+    memcpy(&number, &bits, 4);
+    return number;
 }
 
-/* Ascending members without some numbers and with others, both ascending too; what is among both need be no member. */
-static inline void exchange(const float *members, int64_t total, const float *out, int64_t less, const float *in,
-                            int64_t more, float *to) {
-    while (less + more) {
-        if (less && more && *in == *out) {
-            in++, out++, less--, more--;
-            continue;
+/* Changes that are sorted without those that undo each other; returns how many are left. */
+static int64_t without_pairs(int64_t *changes, int64_t count) {
+    int64_t left = 0;
+    for (int64_t i = 0; i < count; i++)
+        if (left && changes[left - 1] + 1 == changes[i] && changes[i] & 1)
+            left--;
+        else
+            changes[left++] = changes[i];
+    return left;
+}
+
+/* Ascending members with sorted changes made; there is room for SIDE more of them, and of what they become. */
+INLINE void change_members(const float *restrict members, int64_t total, const int64_t *changes, int64_t count,
+                           float *restrict to) {
+    const int64_t most = 3 * SIDE * (total / (count + 1) + 1); /* so many members are asked for before they are searched */
+    int64_t taken = 0, asked = 0;
+    for (int64_t start = 0; start < count; start += SIDE) {
+        const int64_t here = count - start < SIDE ? count - start : SIDE, passed = taken;
+        for (; asked < total && asked < taken + most; asked += 16) PREFETCH(members + asked);
+        const float *own = members + passed, last = number_of(changes[start + here - 1]);
+        int64_t window = SIDE * SIDE; /* no change lies behind so many members */
+        int32_t below_it[SIDE] = {0};
+        float number[SIDE];
+        for (int64_t i = 0; i < SIDE; i++) number[i] = i < here ? number_of(changes[start + i]) : last;
+        while (window < total - passed && own[window - 1] < last) window *= 2;
+        for (int64_t rest = window < total - passed ? window : total - passed, step; rest > 0; rest -= step) {
+            step = (rest + 1) / 2;
+            for (int64_t i = 0; i < SIDE; i++)
+                below_it[i] += (int32_t)step & -(int32_t)(own[below_it[i] + step - 1] < number[i]);
         }
-        int put = !less || (more && *in < *out);
-        float number = put ? *in : *out;
-        int64_t passed = copy_below(members, total, number, to);
-        to += passed;
-        members += passed + !put;
-        total -= passed + !put;
-        *to = number;
-        to += put, in += put, more -= put;
-        out += !put, less -= !put;
+        for (int64_t i = 0; i < here; i++) {
+            const int64_t out = changes[start + i] & 1, more = below_it[i] + passed - taken;
+            for (int64_t k = 0; k < more; k += SIDE) /* as vectors: what is too much is overwritten */
+                for (int64_t j = k; j < k + SIDE; j += 16)
+                    *(sixteen *)(to + j) = *(const sixteen *)(members + taken + j);
+            to += more > 0 ? more : 0; /* it is negative where one of several equal members is gone already */
+            *to = number[i];
+            to += !out;
+            taken += (more > 0 ? more : 0) + out;
+        }
     }
-    memcpy(to, members, total * sizeof(float));
+    memcpy(to, members + taken, (total - taken) * sizeof(float));
 }
 
 /* The least rank r >= 1 with r / size >= level (daes.distribution.base.rank_of). */
@@ -1117,21 +1343,25 @@ static inline int64_t rank_of(double level, int64_t size) {
 /* Refresh the inner knots, centre and scale of some features (FeatureDistributions._set_knots) from their sorted samples,
  * which are brought up to date by what was added and removed, as `daes_observe` noted it. That of feature f is the row
  * rows[f] of ordered (q + 1, width), and rows[q] is free. `levels` are those of the K - 1 inner knots and `likely` others,
- * for centre and scale; scratch has room for 2 * room. */
+ * for centre and scale; changes has room for 4 * room. */
 FAST void daes_refresh(const int64_t *features, int64_t num_features, float *ordered, int64_t *rows, int64_t q,
-                  int64_t width, int64_t size, const int64_t *count, int64_t *pending, float *added, float *removed, int64_t room, int64_t *scratch,
-                  const double *levels, int64_t K, int64_t likely, float *knots, float *centre, float *scale) {
+                       int64_t width, int64_t size, const int64_t *count, int64_t *pending, const float *added,
+                       const float *removed, int64_t room, int64_t *changes, const double *levels, int64_t K,
+                       int64_t likely, float *knots, float *centre, float *scale) {
     for (int64_t k = 0; k < num_features; k++) {
-        int64_t f = features[k], more = pending[f], less = 0, filled = count[f] < size ? count[f] : size;
-        float *own = ordered + rows[f] * width, *in = added + f * room, *out = removed + f * room;
+        int64_t f = features[k], more = pending[f], less = 0, num = 0, filled = count[f] < size ? count[f] : size;
+        float *own = ordered + rows[f] * width;
+        const float *in = added + f * room, *out = removed + f * room;
         float *knot = knots + f * (K + 1);
-        for (int64_t i = 0; i < more; i++)
-            if (!isnan(out[i])) out[less++] = out[i];
+        for (int64_t i = 0; i < more; i++) {
+            changes[num++] = change_of(in[i], 0);
+            if (!isnan(out[i])) changes[num++] = change_of(out[i], 1), less++;
+        }
         if (more) {
             int64_t other = rows[q];
-            sort_numbers(in, more, scratch, scratch + room);
-            sort_numbers(out, less, scratch, scratch + room);
-            exchange(own, filled + less - more, out, less, in, more, ordered + other * width);
+            sort_places(changes, changes + num, num, (int64_t)1 << 33);
+            num = without_pairs(changes, num);
+            change_members(own, filled + less - more, changes, num, ordered + other * width);
             own = ordered + other * width;
             rows[q] = rows[f];
             rows[f] = other;
@@ -1151,19 +1381,6 @@ FAST void daes_refresh(const int64_t *features, int64_t num_features, float *ord
         centre[f] = (float)(sum / likely);
         scale[f] = (float)sqrt(squares / likely);
     }
-}
-
-enum { LANES = 16 }; /* sums side by side, which a compiler makes vectors of */
-
-static inline float dot(const float *a, const float *b, int64_t count) {
-    float lanes[LANES] = {0}, sum = 0;
-    int64_t i = 0;
-    for (; i + LANES <= count; i += LANES)
-        for (int k = 0; k < LANES; k++) lanes[k] += a[i + k] * b[i + k];
-    for (; i < count; i++) sum += a[i] * b[i];
-    for (int half = LANES / 2; half; half /= 2)
-        for (int k = 0; k < half; k++) lanes[k] += lanes[k + half];
-    return sum + lanes[0];
 }
 
 /* What is added to a network's output: logit + <evidence, the last inputs>, and, with `linear` (n * d), + <linear,
@@ -1312,7 +1529,7 @@ FAST void daes_inputs(const whole_model *m, const workspace *w, const float *num
     for (int64_t i = start; i < stop; i += ROWS) {
         int64_t count = stop - i < ROWS ? stop - i : ROWS;
         float *x = w->x + i * stride, *plain = plain_of(m, w, i, &plain_stride);
-        daes_blend(numbers + i * q, count, q, m->knots, m->K, m->centre, m->scale, NULL, m->table, m->M, d, m->linear,
+        daes_blend(numbers + i * q, count, q, m->knots, m->K, m->centre, m->scale, m->table, m->M, d, m->linear,
                    m->missing, x, stride, plain, plain_stride, w->lower + i * q, w->upper + i * q);
         daes_look_up(m->rows, w->places + i * p, count, p, d, x + q * d, stride);
         for (int64_t k = i; k < i + count; k++, x += stride) {
@@ -1356,7 +1573,7 @@ FAST int64_t daes_gradients(const whole_model *m, const workspace *w, const grad
         float *own = fields + i * n * d;
         daes_join_backward(logits + i, count, m->widths[0], stride, n, d, w->x + i * stride, w->sums + i * d,
                            m->first_order, m->pairs, counted(m), own, to->first_order, m->evidence ? to->evidence : NULL);
-        daes_blend_backward(own, n * d, count, q, NULL, m->M, d, plain, plain_stride, w->lower + i * q,
+        daes_blend_backward(own, n * d, count, q, m->M, d, plain, plain_stride, w->lower + i * q,
                             w->upper + i * q, to->table, m->linear ? to->linear : NULL, to->missing);
         for (int64_t k = 0; k < count; k++) {
             const int32_t *slots = w->found->slots + (i + k) * (e->q + p) + e->q;
@@ -1615,7 +1832,7 @@ INLINE void put_dense(const whole_model *m, const workspace *w, const projection
     const int64_t q = m->q, dense = dense_of(m);
     for (int64_t f = 0; f < q; f++) {
         feature_places found;
-        find_places(numbers + start * q + f, count, q, m->knots + f * (m->K + 1), m->K, m->centre[f], m->scale[f], m->M,
+        find_places(numbers + start * q + f, NULL, count, q, m->knots + f * (m->K + 1), m->K, m->centre[f], m->scale[f], m->M,
                     &found, 1);
         for (int64_t i = 0; i < count; i++) {
             float *own = l->dense + (start + i) * dense;
@@ -2094,60 +2311,6 @@ int64_t daes_accept(const double *values, int64_t count, int64_t seen, const int
     }
     *filled = taken;
     return end - first;
-}
-
-static inline __attribute__((always_inline)) void gate_rows(const float *table, const float *factors, int64_t contexts,
-                                                            int64_t q, int64_t M, int64_t d, int64_t sums,
-                                                            float *restrict out) {
-    for (int64_t u = 0; u < contexts; u++)
-        for (int64_t f = 0; f < q; f++, factors += M) {
-            const float *from = table + f * M * d;
-            if (sums) memset(out, 0, d * sizeof(float)), out += d;
-            for (int64_t k = 0; k < M; k++, from += d, out += d)
-                for (int64_t j = 0; j < d; j++) out[j] = (sums ? out[j - d] : 0) + factors[k] * from[j];
-        }
-}
-
-/* The rows of a table (q, M, d) as a gate makes them for every context: times its factors (contexts, q, M). With `sums`
- * their sums from 0 on, M + 1 rows per feature (`blend_rows` on the thermometer basis). */
-FAST void daes_gate(const float *table, const float *factors, int64_t contexts, int64_t q, int64_t M, int64_t d,
-                    int64_t sums, float *restrict out) {
-    if (d == 16)
-        gate_rows(table, factors, contexts, q, M, 16, sums, out);
-    else
-        gate_rows(table, factors, contexts, q, M, d, sums, out);
-}
-
-/* The gradients of table, which is added to, and of factors, from that of what `daes_gate` made; sum (d,) is scratch. */
-FAST void daes_gate_backward(const float *gradient, const float *table, const float *factors, int64_t contexts, int64_t q,
-                             int64_t M, int64_t d, int64_t sums, float *sum, float *to_table, float *to_factors) {
-    for (int64_t u = 0; u < contexts; u++)
-        for (int64_t f = 0; f < q; f++) {
-            const float *from = gradient + (u * q + f) * (M + sums) * d;
-            if (d == 16) { /* sums stay in registers */
-                eight first = {0}, second = {0};
-                for (int64_t k = M - 1; k >= 0; k--) {
-                    const eight *here = (const eight *)(from + (k + sums) * d);
-                    const eight *own = (const eight *)(table + (f * M + k) * d);
-                    eight *to = (eight *)(to_table + (f * M + k) * d);
-                    const float factor = factors[(u * q + f) * M + k];
-                    if (!sums) first = second = (eight){0};
-                    first += here[0];
-                    second += here[1];
-                    to[0] += factor * first;
-                    to[1] += factor * second;
-                    to_factors[(u * q + f) * M + k] = sum_of(first * own[0] + second * own[1]);
-                }
-                continue;
-            }
-            memset(sum, 0, d * sizeof(float));
-            for (int64_t k = M - 1; k >= 0; k--) {
-                if (!sums) memset(sum, 0, d * sizeof(float));
-                add_row(sum, from + (k + sums) * d, 1, d);
-                add_row(to_table + (f * M + k) * d, sum, factors[(u * q + f) * M + k], d);
-                to_factors[(u * q + f) * M + k] = dot(sum, table + (f * M + k) * d, d);
-            }
-        }
 }
 
 /* Take rows (rows, columns) of hashes into the `size` smallest positive ones of each column (DistinctCounts): smallest

@@ -70,7 +70,7 @@ class _LookUp(torch.autograd.Function):
 
 def sum_rows(gradient: Tensor, places: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
     """The different places (B, p), ascending, and the sum of the gradients (B, p, d) of each; `slots` are -1."""
-    gradient, stride = _by_rows(gradient)
+    gradient, stride = by_rows(gradient)
     rows, fields, dim = gradient.shape
     distinct, sums = torch.empty(2 * rows * fields, dtype=torch.int64), torch.empty(rows * fields, dim)
     found = native._library.daes_add_up(
@@ -88,7 +88,7 @@ def sum_rows(gradient: Tensor, places: Tensor, slots: Tensor) -> tuple[Tensor, T
     return distinct[:found], sums[:found]
 
 
-def _by_rows(tensor: Tensor) -> tuple[Tensor, int]:
+def by_rows(tensor: Tensor) -> tuple[Tensor, int]:
     """The tensor (B, n, d) with contiguous rows, and the stride from one to the next."""
     if tensor.stride(2) != 1 or tensor.stride(1) != tensor.shape[2]:
         tensor = tensor.contiguous()
@@ -156,143 +156,6 @@ def cross_entropy(logits: Tensor, label: Tensor, weight: Tensor | None) -> float
     return loss
 
 
-class _Blend(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        values: Tensor,
-        knots: Tensor,
-        centre: Tensor,
-        scale: Tensor,
-        index: Tensor | None,
-        table: Tensor,
-        linear: Tensor | None,
-        missing: Tensor,
-        with_plain: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        table = table.contiguous()
-        (rows, q), (basis, dim) = values.shape, table.shape[-2:]
-        fields = torch.empty(rows, q, dim)
-        plain = torch.empty(rows, 2 * q) if with_plain or linear is not None else None
-        lower, upper = torch.empty(rows, q, dtype=torch.int32), torch.empty(rows, q)
-        native._library.daes_blend(
-            values.data_ptr(),
-            rows,
-            q,
-            knots.data_ptr(),
-            knots.shape[1] - 1,
-            centre.data_ptr(),
-            scale.data_ptr(),
-            None if index is None else index.data_ptr(),
-            table.data_ptr(),
-            basis - 1,
-            dim,
-            None if linear is None else linear.data_ptr(),
-            missing.data_ptr(),
-            fields.data_ptr(),
-            q * dim,
-            None if plain is None else plain.data_ptr(),
-            2 * q,
-            lower.data_ptr(),
-            upper.data_ptr(),
-        )
-        ctx.save_for_backward(plain, lower, upper, index)
-        ctx.shape, ctx.has_linear = table.shape, linear is not None
-        ctx.set_materialize_grads(False)
-        if plain is not None:
-            ctx.mark_non_differentiable(plain)
-        return fields, plain
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor | None, _: Any) -> Any:
-        refuse_second_derivatives()
-        if gradient is None:
-            return (None,) * 9
-        plain, lower, upper, index = ctx.saved_tensors
-        gradient, stride = _by_rows(gradient)
-        q, basis, dim = ctx.shape[-3:]
-        table, missing = torch.zeros(ctx.shape), torch.zeros(q, dim)
-        linear = torch.zeros(q, dim) if ctx.has_linear else None
-        native._library.daes_blend_backward(
-            gradient.data_ptr(),
-            stride,
-            lower.shape[0],
-            q,
-            None if index is None else index.data_ptr(),
-            basis - 1,
-            dim,
-            None if plain is None else plain.data_ptr(),
-            2 * q,
-            lower.data_ptr(),
-            upper.data_ptr(),
-            table.data_ptr(),
-            None if linear is None else linear.data_ptr(),
-            missing.data_ptr(),
-        )
-        return None, None, None, None, None, table, linear, missing, None
-
-
-def blend(
-    values: Tensor,
-    knots: Tensor,
-    centre: Tensor,
-    scale: Tensor,
-    index: Tensor | None,
-    table: Tensor,
-    linear: Tensor | None,
-    missing: Tensor,
-    *,
-    with_plain: bool,
-) -> tuple[Tensor, Tensor | None]:
-    """`DAES.outputs`: fields (B, q, d), and scores and standardised values (B, 2q), or None if they are not requested.
-
-    The vector of a value is blended of two neighbouring rows of its feature in the table (q, M + 1, d), or in that of
-    its context `index` (B,) out of (contexts, q, M + 1, d), plus its standardised value times `linear`.
-    """
-    fields, plain = _Blend.apply(  # type: ignore[no-untyped-call]
-        values, knots, centre, scale, index, table, linear, missing, with_plain
-    )
-    return fields, plain if with_plain else None
-
-
-class _Gated(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, table: Tensor, factors: Tensor, sums: bool) -> Tensor:
-        table, factors = table.contiguous(), factors.contiguous()
-        ctx.save_for_backward(table, factors)
-        ctx.sums = sums
-        (q, rows, dim), contexts = table.shape, factors.shape[0]
-        out = torch.empty(contexts, q, rows + sums, dim)
-        native._library.daes_gate(table.data_ptr(), factors.data_ptr(), contexts, q, rows, dim, sums, out.data_ptr())
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        refuse_second_derivatives()
-        table, factors = ctx.saved_tensors
-        gradient = gradient.contiguous()
-        to_table, to_factors, scratch = torch.zeros_like(table), torch.empty_like(factors), torch.empty(table.shape[2])
-        native._library.daes_gate_backward(
-            gradient.data_ptr(),
-            table.data_ptr(),
-            factors.data_ptr(),
-            factors.shape[0],
-            *table.shape,
-            ctx.sums,
-            scratch.data_ptr(),
-            to_table.data_ptr(),
-            to_factors.data_ptr(),
-        )
-        return to_table, to_factors, None
-
-
-def gated(table: Tensor, factors: Tensor, *, sums: bool) -> Tensor:
-    """Tables of contexts: table (q, M, d) times factors (contexts, q, M); with `sums` their prefix sums from 0 on."""
-    factors = factors.to(table.dtype)  # within autocast they are of another one
-    found: Tensor = _Gated.apply(table, factors, sums)  # type: ignore[no-untyped-call]
-    return found
-
-
 class _Reservoirs(ctypes.Structure):
     """`reservoirs` of `kernels.c`."""
 
@@ -332,7 +195,7 @@ class Reservoirs:
     ) -> None:
         self._tensors, (features, size) = (slots, *statistics, knots), slots.shape
         self._noted = np.empty((2, features, self.ROOM), np.float32)
-        self._scratch, self._due = np.empty(2 * self.ROOM, np.int64), np.empty(features, np.int64)
+        self._changes, self._due = np.empty(4 * self.ROOM, np.int64), np.empty(features, np.int64)
         count = statistics[0][part[0] :: part[1]]
         self._all = _Reservoirs(
             features,
@@ -407,7 +270,7 @@ class Reservoirs:
             all_.added,
             all_.removed,
             self.ROOM,
-            self._scratch.ctypes.data,
+            self._changes.ctypes.data,
             levels.ctypes.data,
             inner + 1,
             levels.size - inner,

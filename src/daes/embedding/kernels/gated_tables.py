@@ -68,7 +68,7 @@ def _backward(
 @torch.library.custom_op("daes::gate_tables", mutates_args=())
 @on_its_device
 def gate_tables(vectors: Tensor, projection: Tensor, table: Tensor, beta: float) -> Tensor:
-    """`table * gate_factors(vectors, projection, beta).unsqueeze(-1)`.
+    """The table of each context: (β·sigmoid(W c) + 1 − β)_i E_i.
 
     **Shape.** vectors (U, c), projection (q, R, c), table (q, R, d) → (U, q, R, d).
     """

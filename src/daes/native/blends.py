@@ -1,0 +1,230 @@
+"""The layer that embeds numbers (DAES): two neighbouring rows of a table blended, by compiled loops."""
+
+import ctypes
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from daes import native
+from daes.native.tensors import by_rows, refuse_second_derivatives
+
+
+class _Blend(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        values: Tensor,
+        knots: Tensor,
+        centre: Tensor,
+        scale: Tensor,
+        table: Tensor,
+        linear: Tensor | None,
+        missing: Tensor,
+        with_plain: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        table = table.contiguous()
+        (rows, q), (_, basis, dim) = values.shape, table.shape
+        fields = torch.empty(rows, q, dim)
+        plain = torch.empty(rows, 2 * q) if with_plain or linear is not None else None
+        lower, upper = torch.empty(rows, q, dtype=torch.int32), torch.empty(rows, q)
+        native._library.daes_blend(
+            values.data_ptr(),
+            rows,
+            q,
+            knots.data_ptr(),
+            knots.shape[1] - 1,
+            centre.data_ptr(),
+            scale.data_ptr(),
+            table.data_ptr(),
+            basis - 1,
+            dim,
+            None if linear is None else linear.data_ptr(),
+            missing.data_ptr(),
+            fields.data_ptr(),
+            q * dim,
+            None if plain is None else plain.data_ptr(),
+            2 * q,
+            lower.data_ptr(),
+            upper.data_ptr(),
+        )
+        ctx.save_for_backward(plain, lower, upper)
+        ctx.shape, ctx.has_linear = table.shape, linear is not None
+        ctx.set_materialize_grads(False)
+        if plain is not None:
+            ctx.mark_non_differentiable(plain)
+        return fields, plain
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor | None, _: Any) -> Any:
+        refuse_second_derivatives()
+        if gradient is None:
+            return (None,) * 8
+        plain, lower, upper = ctx.saved_tensors
+        gradient, stride = by_rows(gradient)
+        q, basis, dim = ctx.shape
+        table, missing = torch.zeros(ctx.shape), torch.zeros(q, dim)
+        linear = torch.zeros(q, dim) if ctx.has_linear else None
+        native._library.daes_blend_backward(
+            gradient.data_ptr(),
+            stride,
+            lower.shape[0],
+            q,
+            basis - 1,
+            dim,
+            None if plain is None else plain.data_ptr(),
+            2 * q,
+            lower.data_ptr(),
+            upper.data_ptr(),
+            table.data_ptr(),
+            None if linear is None else linear.data_ptr(),
+            missing.data_ptr(),
+        )
+        return None, None, None, None, table, linear, missing, None
+
+
+def blend(
+    values: Tensor,
+    knots: Tensor,
+    centre: Tensor,
+    scale: Tensor,
+    table: Tensor,
+    linear: Tensor | None,
+    missing: Tensor,
+    *,
+    with_plain: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """`DAES.outputs`: fields (B, q, d), and scores and standardised values (B, 2q), or None if they are not wanted.
+
+    The vector of a value is blended of two neighbouring rows of its feature in the table (q, M + 1, d), plus its
+    standardised value times `linear`.
+    """
+    fields, plain = _Blend.apply(  # type: ignore[no-untyped-call]
+        values, knots, centre, scale, table, linear, missing, with_plain
+    )
+    return fields, plain if with_plain else None
+
+
+class _Gate(ctypes.Structure):
+    """`gate` of `kernels.c`."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("q", "R", "d", "sums", "contexts")),
+        ("beta", ctypes.c_float),
+        *((name, ctypes.c_void_p) for name in ("table", "gates", "order", "ends", "scratch")),
+    )
+
+
+_SIDE = 64
+"""`SIDE` of `kernels.c`."""
+
+
+class _GatedBlend(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        values: Tensor,
+        knots: Tensor,
+        centre: Tensor,
+        scale: Tensor,
+        vectors: Tensor,
+        index: Tensor,
+        projection: Tensor,
+        beta: float,
+        table: Tensor,
+        sums: bool,
+        linear: Tensor | None,
+        missing: Tensor,
+        with_plain: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        table, projection = table.contiguous(), projection.flatten(0, 1)
+        (rows, q), (_, basis, dim), contexts = values.shape, table.shape, vectors.shape[0]
+        blocks = -(-rows // _SIDE)
+        gates = torch.empty(contexts, q * basis)
+        torch.mm(vectors, projection.t(), out=gates)
+        order, ends = torch.empty(rows, dtype=torch.int32), torch.empty(contexts, dtype=torch.int32)
+        lower, upper = torch.empty(blocks, q, _SIDE, dtype=torch.int32), torch.empty(blocks, q, _SIDE)
+        fields = torch.empty(rows, q, dim)
+        plain = torch.empty(rows, 2 * q) if with_plain or linear is not None else None
+        scratch = torch.empty(q, basis + sums, dim)
+        native._library.daes_gated_blend(
+            ctypes.byref(_gate(table, gates, order, ends, scratch, beta)),
+            index.data_ptr(),
+            values.data_ptr(),
+            rows,
+            knots.data_ptr(),
+            knots.shape[1] - 1,
+            centre.data_ptr(),
+            scale.data_ptr(),
+            None if linear is None else linear.data_ptr(),
+            missing.data_ptr(),
+            fields.data_ptr(),
+            None if plain is None else plain.data_ptr(),
+            lower.data_ptr(),
+            upper.data_ptr(),
+        )
+        ctx.save_for_backward(vectors, projection, table, gates, order, ends, plain, lower, upper)
+        ctx.beta, ctx.scratch, ctx.has_linear = beta, scratch, linear is not None
+        ctx.set_materialize_grads(False)
+        if plain is not None:
+            ctx.mark_non_differentiable(plain)
+        return fields, plain
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor | None, _: Any) -> Any:
+        refuse_second_derivatives()
+        if gradient is None:
+            return (None,) * 13
+        vectors, projection, table, gates, order, ends, plain, lower, upper = ctx.saved_tensors
+        gradient, stride = by_rows(gradient)
+        to_table, to_logits = torch.zeros_like(table), torch.empty_like(gates)
+        missing = torch.zeros(table.shape[0], table.shape[2])
+        linear = torch.zeros_like(missing) if ctx.has_linear else None
+        native._library.daes_gated_blend_backward(
+            ctypes.byref(_gate(table, gates, order, ends, ctx.scratch, ctx.beta)),
+            gradient.data_ptr(),
+            stride,
+            None if plain is None else plain.data_ptr(),
+            lower.data_ptr(),
+            upper.data_ptr(),
+            to_table.data_ptr(),
+            to_logits.data_ptr(),
+            None if linear is None else linear.data_ptr(),
+            missing.data_ptr(),
+        )
+        to_vectors = to_logits @ projection
+        to_projection = (to_logits.t() @ vectors).view(*table.shape[:2], -1)
+        return None, None, None, None, to_vectors, None, to_projection, None, to_table, None, linear, missing, None
+
+
+def _gate(table: Tensor, gates: Tensor, order: Tensor, ends: Tensor, scratch: Tensor, beta: float) -> _Gate:
+    pointers = [one.data_ptr() for one in (table, gates, order, ends, scratch)]
+    return _Gate(*table.shape, scratch.shape[1] - table.shape[1], ends.shape[0], beta, *pointers)
+
+
+def gated_blend(
+    values: Tensor,
+    knots: Tensor,
+    centre: Tensor,
+    scale: Tensor,
+    context: tuple[Tensor, Tensor],
+    projection: Tensor,
+    beta: float,
+    table: Tensor,
+    linear: Tensor | None,
+    missing: Tensor,
+    *,
+    sums: bool,
+    with_plain: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """`blend` of tables that a gate makes for contexts: vectors e (contexts, c), and that of each row (B,).
+
+    Rows of the table (q, R, d) are multiplied by β·sigmoid(W e) + (1 − β), W (q, R, c); with `sums` values are blended
+    of their sums from 0 on, R + 1 rows.
+    """
+    vectors, index = context
+    vectors = vectors.to(table.dtype)  # within autocast they may be of another one
+    fields, plain = _GatedBlend.apply(  # type: ignore[no-untyped-call]
+        values, knots, centre, scale, vectors, index, projection, beta, table, sums, linear, missing, with_plain
+    )
+    return fields, plain if with_plain else None
