@@ -189,6 +189,39 @@ def test_cells_of_large_values(cells, monkeypatch):
     torch.testing.assert_close(fast.errors, plain.errors, atol=1e-8, rtol=0)
 
 
+@pytest.mark.parametrize("options", [{}, {"numbers": False}, {"categories": False}, {"bins": 6, "pair_bins": 3}])
+@pytest.mark.parametrize("cells", [1, 5, 8191, 46_341])
+@pytest.mark.parametrize("count", [0, 1, 33, 600])
+def test_values_of_loops_are_those_of_tensors(options, cells, count):
+    made, (numbers, ids, *_) = evidence(**{"pair_cells": cells, **options})
+    counts = made.counts()
+    if counts is None:
+        pytest.skip("there are no compiled loops")
+    numbers, ids = numbers[:count].contiguous(), ids[:count].contiguous()
+    assert counts.values(numbers, ids).tolist() == (made._values(numbers, ids) % cells).tolist()
+
+
+def test_values_modulo_the_cells_are_chosen_and_read_alike():
+    values, labels, logits = rows(1200, fields=6, values=10**6)
+    values[:, :3] %= 3
+    one, other = (Combinations(num_pairs=3, num_triples=3, cells=211, strength=20.0) for _ in range(2))
+    one.choose(values, labels, logits, rows=5000)
+    other.choose((values % 211).int().t().contiguous().t(), labels, logits, rows=5000)
+    assert one.fields.tolist() == other.fields.tolist()
+    assert one.errors.any()
+    assert torch.equal(one.errors, other.errors)
+
+
+def test_of_many_fields_the_most_informative_are_combined():
+    values, labels = parity(4000, (1, 4))
+    values = torch.cat([values, torch.randint(2, (4000, 39), generator=torch.Generator().manual_seed(7))], 1)
+    for strong, found in (([1, 4], True), ([0, 2, 3, 5, 6, 7], False)):
+        made = Combinations(num_pairs=3, num_triples=0, cells=101, strength=20.0)
+        strengths = [2.0 * (field in strong) + (field not in (1, 4)) for field in range(45)]
+        made.choose(values, labels, torch.zeros(4000), 4000, lambda strengths=strengths: strengths)
+        assert ([1, 4, -1] in made.fields.tolist()) == found
+
+
 @pytest.mark.parametrize("options", [{"numbers": False}, {"categories": False}, {"recent": None}, {"triples": 0}])
 def test_parts_may_be_left_out(options, monkeypatch):
     torch.manual_seed(0)

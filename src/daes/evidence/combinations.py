@@ -1,6 +1,6 @@
 """Errors of a model per combination of two or three values, and the choice of the fields to combine."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 from typing import Any, Self
 
@@ -104,7 +104,12 @@ class Combinations(KeepsPrecision):
 
     @torch.no_grad()
     def choose(
-        self, values: Tensor, labels: Tensor, logits: Tensor, rows: float, strengths: Sequence[float] | None = None
+        self,
+        values: Tensor,
+        labels: Tensor,
+        logits: Tensor,
+        rows: float,
+        strengths: Callable[[], Sequence[float]] | None = None,
     ) -> None:
         """Choose fields by a sample of scored rows: those whose combinations stray farthest from the scores,
 
@@ -117,7 +122,7 @@ class Combinations(KeepsPrecision):
 
         Args:
             rows: how many rows the sample stands for.
-            strengths: how informative each field is.
+            strengths: says how informative each field is; called if there are too many to combine all.
         """
         some = slice(None, None, -(-len(labels) // _MOST_ROWS))
         scores = torch.sigmoid(logits[some].double())
@@ -134,7 +139,8 @@ class Combinations(KeepsPrecision):
 
         fields = list(range(values.shape[1]))
         if strengths is not None and len(fields) > _MOST_FIELDS:
-            fields = sorted(sorted(fields, key=lambda one: -strengths[one])[:_MOST_FIELDS])
+            known = strengths()
+            fields = sorted(sorted(fields, key=lambda one: -known[one])[:_MOST_FIELDS])
         pairs = best(combinations(fields, 2), {one for one in kept if len(one) == 2}, self.num_pairs)
         wider = (tuple(sorted({*pair, one})) for pair in pairs for one in fields if one not in pair)
         triples = best(wider, {one for one in kept if len(one) == 3}, len(before) - self.num_pairs)
@@ -168,18 +174,18 @@ class Combinations(KeepsPrecision):
         if not which:
             return
         # All processes may write the result into errors that they share, but not what leads to it.
+        times = rows / max(len(labels), 1)
+        clicked, scores = labels.float(), logits.float()
+        if native.serves(clicked, scores, self.fields, self.errors):
+            given = values.int().numpy(), clicked.numpy(), scores.numpy()
+            chosen = self.fields.numpy(), np.array(which, np.int64)
+            arrays.read_errors(*given, times, *chosen, self.errors.numpy(), _PRIME, _threads())
+            return
         found = self.errors.clone()
         found[list(which)] = 0
-        times = rows / max(len(labels), 1)
-        given = values.int(), labels.float(), logits.float()
-        if native.serves(*given, self.fields, self.errors):
-            columns, clicked, scores = (one.contiguous().numpy() for one in given)
-            chosen = self.fields.numpy(), np.array(which, np.int64)
-            arrays.read_errors(columns, clicked, scores, times, *chosen, found.numpy())
-        else:
-            only = torch.zeros(len(self.fields), dtype=torch.bool, device=self.fields.device)
-            only[list(which)] = True
-            self._add(found, values, labels, logits, times, only)
+        only = torch.zeros(len(self.fields), dtype=torch.bool, device=self.fields.device)
+        only[list(which)] = True
+        self._add(found, values, labels, logits, times, only)
         self.errors[list(which)] = found[list(which)]
 
     def reset(self) -> None:
@@ -216,9 +222,7 @@ def rate(
     """
     fields = np.array([[*one, *[_NONE] * (3 - len(one))] for one in candidates], np.int64).reshape(-1, 3)
     if native.serves():
-        # Two threads where torch has one: a step has to wait for this, and its helper has nothing to do meanwhile.
-        most, threads = _MOST_CELLS * len(error), max(2, torch.get_num_threads())
-        return arrays.rate(values, error, variance, fields, cells, _PRIME, most, threads)
+        return arrays.rate(values, error, variance, fields, cells, _PRIME, _MOST_CELLS * len(error), _threads())
     found = np.full(len(fields), -np.inf)
     padded = np.pad(values.astype(np.int64), ((0, 0), (0, 1)))
     for place, (first, second, third) in enumerate(padded[:, one].T for one in fields):
@@ -232,3 +236,8 @@ def rate(
 
 def _hash(first: Any, second: Any, cells: int) -> Any:
     return (first * _PRIME + second) % cells
+
+
+def _threads() -> int:
+    """Two where torch has one: a step has to wait for this, and its helper has nothing to do meanwhile."""
+    return max(2, torch.get_num_threads())

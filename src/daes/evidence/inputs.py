@@ -214,8 +214,8 @@ class EvidenceInputs(KeepsPrecision):
         if cut:
             if self._meet is not None:
                 self._meet()  # all columns are counted
-            self._cut_anew()
-            self._combine_anew(before)
+            kept = self._cut_anew()
+            self._combine_anew(kept, before)
 
     def divide(self, part: int, parts: int, meet: Callable[[], None]) -> list[Tensor]:
         """Let `update` count only columns and combinations `part`, `part` + `parts`, …, if compiled loops can.
@@ -396,10 +396,10 @@ class EvidenceInputs(KeepsPrecision):
             self.recent.reset()
         if self.sample is not None and other.sample is not None and other.sample.count:
             self.sample.merge(other.sample)
-            self._cut_anew()
+            kept = self._cut_anew()
             if self.combinations is not None:
                 self.combinations.reset()
-                self._combine_anew()
+                self._combine_anew(kept)
 
     def strength_by_column(self) -> Tensor:
         """How informative each column is: the root mean square, over the rows seen, of its log odds.
@@ -482,12 +482,12 @@ class EvidenceInputs(KeepsPrecision):
         counts.view(-1, 2).index_add_(0, places.flatten(), each)
 
     @torch.no_grad()
-    def _cut_anew(self) -> None:
-        """Cut bins at the quantiles of the sample, and count its rows in them."""
-        if not self._numbers:
-            return
+    def _cut_anew(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Cut bins at the quantiles of the sample, and count its rows in them; returns `RowSample.rows`."""
         assert self.sample is not None
-        numbers, rows, labels, _ = self.sample.rows()
+        numbers, rows, labels, logits = self.sample.rows()
+        if not self._numbers:
+            return numbers, rows, labels, logits
         columns = numbers.cpu().numpy()
         cuts = [cut_points(column[np.isfinite(column)], self.options.bins) for column in columns.T]
         self.edges.copy_(torch.from_numpy(np.stack(cuts)))
@@ -504,23 +504,27 @@ class EvidenceInputs(KeepsPrecision):
             # The rows of the sample stand for all rows that still count.
             self._count_numbers(found, numbers, _seen(labels) * (self.total[0] / len(labels)))
         self.number_counts.copy_(found)
+        return numbers, rows, labels, logits
 
     @torch.no_grad()
-    def _combine_anew(self, before: int = 0) -> None:
-        """Choose combinations by the sample if that is due; otherwise count those with a number in the new bins."""
+    def _combine_anew(self, kept: tuple[Tensor, Tensor, Tensor, Tensor], before: int = 0) -> None:
+        """Choose combinations by the rows kept if that is due; otherwise count those with a number in the new bins."""
         found, sample = self.combinations, self.sample
         if found is None or sample is None or sample.count < self.options.choose_after:
             return
-        numbers, rows, labels, logits = sample.rows()
-        scored = logits < UNSCORED
-        values, labels, logits = self._values(numbers[scored], rows[scored]), labels[scored].float(), logits[scored]
-        if not len(labels):
+        numbers, rows, labels, logits = kept
+        scored = (logits < UNSCORED).nonzero().squeeze(1)
+        if not len(scored):
             return
-        total = float(self.total[0])
+        if len(scored) < len(labels):
+            numbers, rows, labels, logits = (one.index_select(0, scored) for one in (numbers, rows, labels, logits))
+        counts = self._counts_for(numbers, rows)
+        values = self._values(numbers, rows) if counts is None else counts.values(numbers, rows)
+        total, labels = float(self.total[0]), labels.float()
         found.read(values, labels, logits, total, found.reading(range(self._numbers)))
         four_times = before.bit_length() // 2 < sample.count.bit_length() // 2  # as many rows as at the last choice
         if before < self.options.choose_after or four_times:
-            found.choose(values, labels, logits, total, self.strength_by_column().tolist())
+            found.choose(values, labels, logits, total, lambda: self.strength_by_column().tolist())
 
     def _fade(self, rows: int) -> None:
         assert self.options.half_life is not None

@@ -146,6 +146,15 @@ class Counts:
         """z of `Combinations` of numbers (B, q) and rows (B, p)."""
         return self._look_up(native._library.daes_combine, numbers, rows, self.num_combined)
 
+    def values(self, numbers: Tensor, rows: Tensor) -> Tensor:
+        """The values of the fields of numbers (B, q) and rows (B, p) in `Combinations`, modulo its cells; int32."""
+        found = torch.empty(self.q + self.ids, rows.shape[0], dtype=torch.int32)
+        bins = torch.empty(rows.shape[0], self.q, dtype=torch.int32)
+        native._library.daes_values(
+            self.address, numbers.data_ptr(), rows.data_ptr(), rows.shape[0], bins.data_ptr(), found.data_ptr()
+        )
+        return found.t()
+
     def _look_up(self, loop: Any, numbers: Tensor, rows: Tensor, width: int) -> Tensor:
         found, out = Found(rows, self.q), torch.empty(rows.shape[0], width)
         loop(self.address, found.address, numbers.data_ptr(), rows.data_ptr(), rows.shape[0], out.data_ptr())
