@@ -1,7 +1,6 @@
 """Errors of a model per combination of two or three values, and the choice of the fields to combine."""
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import combinations
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +14,7 @@ from daes.evidence.recent import GRAIN
 from daes.native import arrays
 
 Fields = tuple[int, ...]
+Places = NDArray[np.int64]
 _PRIME = 1_000_003
 _NONE = -1
 _MOST_FIELDS = 40
@@ -131,19 +131,19 @@ class Combinations(KeepsPrecision):
         before = [tuple(one for one in fields if one != _NONE) for fields in self.fields.tolist()]
         kept = {fields for fields, weight in zip(before, self.weight.tolist(), strict=True) if fields and weight > 0}
 
-        def best(candidates: Iterable[Fields], stay: set[Fields], count: int) -> list[Fields]:
-            known = sorted(set(candidates) - stay)
+        def best(candidates: Places, stay: set[Fields], count: int) -> list[Fields]:
+            known = candidates[~(candidates[:, None] == _as_places(sorted(stay))).all(2).any(1)]
             rated = rate(columns, error, variance, known, self.errors.shape[1])
-            order = [known[place] for place in np.argsort(-rated, kind="stable") if rated[place] > -np.inf]
-            return [*sorted(stay), *order][:count]
+            order = [place for place in np.argsort(-rated, kind="stable")[:count] if rated[place] > -np.inf]
+            found = [tuple(one for one in fields if one != _NONE) for fields in known[order].tolist()]
+            return [*sorted(stay), *found][:count]
 
-        fields = list(range(values.shape[1]))
+        fields = np.arange(values.shape[1])
         if strengths is not None and len(fields) > _MOST_FIELDS:
             known = strengths()
-            fields = sorted(sorted(fields, key=lambda one: -known[one])[:_MOST_FIELDS])
-        pairs = best(combinations(fields, 2), {one for one in kept if len(one) == 2}, self.num_pairs)
-        wider = (tuple(sorted({*pair, one})) for pair in pairs for one in fields if one not in pair)
-        triples = best(wider, {one for one in kept if len(one) == 3}, len(before) - self.num_pairs)
+            fields = np.array(sorted(sorted(fields.tolist(), key=lambda one: -known[one])[:_MOST_FIELDS]))
+        pairs = best(_pairs(fields), {one for one in kept if len(one) == 2}, self.num_pairs)
+        triples = best(_wider(pairs, fields), {one for one in kept if len(one) == 3}, len(before) - self.num_pairs)
         fresh = self._place(before, pairs, range(self.num_pairs))
         fresh += self._place(before, triples, range(self.num_pairs, len(before)))
         self.read(values, labels, logits, rows, fresh)
@@ -213,19 +213,18 @@ def rate(
     values: NDArray[np.int32],
     error: NDArray[np.float64],
     variance: NDArray[np.float64],
-    candidates: Sequence[Fields],
+    candidates: Places,
     cells: int,
 ) -> NDArray[np.float64]:
     """Rating of each candidate's fields: Σ_cells (S² − V) / (V + 1), or −∞ for too many cells.
 
-    **Shape.** values (N, fields), error and variance (N,), candidates C pairs or triples of fields → (C,).
+    **Shape.** values (N, fields), error and variance (N,), candidates (C, 3), pairs with −1 → (C,).
     """
-    fields = np.array([[*one, *[_NONE] * (3 - len(one))] for one in candidates], np.int64).reshape(-1, 3)
     if native.serves():
-        return arrays.rate(values, error, variance, fields, cells, _PRIME, _MOST_CELLS * len(error), _threads())
-    found = np.full(len(fields), -np.inf)
+        return arrays.rate(values, error, variance, candidates, cells, _PRIME, _MOST_CELLS * len(error), _threads())
+    found = np.full(len(candidates), -np.inf)
     padded = np.pad(values.astype(np.int64), ((0, 0), (0, 1)))
-    for place, (first, second, third) in enumerate(padded[:, one].T for one in fields):
+    for place, (first, second, third) in enumerate(padded[:, one].T for one in candidates):
         cell = _hash(_hash(first, second, cells), third, cells)
         used = np.flatnonzero(np.bincount(cell, minlength=cells))
         if used.size <= _MOST_CELLS * len(error):
@@ -241,3 +240,22 @@ def _hash(first: Any, second: Any, cells: int) -> Any:
 def _threads() -> int:
     """Two where torch has one: a step has to wait for this, and its helper has nothing to do meanwhile."""
     return max(2, torch.get_num_threads())
+
+
+def _as_places(chosen: Sequence[Fields]) -> Places:
+    """Pairs and triples of fields as an array (C, 3), −1 for none."""
+    return np.array([[*one, *[_NONE] * (3 - len(one))] for one in chosen], np.int64).reshape(-1, 3)
+
+
+def _pairs(fields: Places) -> Places:
+    """All pairs of ascending fields, (C, 3)."""
+    first, second = np.triu_indices(len(fields), 1)
+    return np.stack([fields[first], fields[second], np.full(len(first), _NONE)], 1)
+
+
+def _wider(pairs: Sequence[Fields], fields: Places) -> Places:
+    """All triples of fields that contain one of the pairs, (C, 3)."""
+    given = _as_places(pairs)[:, :2]
+    found = np.stack([*given.repeat(len(fields), 0).T, np.tile(fields, len(given))], 1)
+    found = found[(found[:, :2] != found[:, 2:]).all(1)]
+    return np.unique(np.sort(found, 1), axis=0)

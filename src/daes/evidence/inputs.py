@@ -19,7 +19,8 @@ from daes.evidence.odds import NO_CUT, confidence, cut_points, log_odds
 from daes.evidence.options import Evidence
 from daes.evidence.recent import RecentErrors
 from daes.evidence.sample import UNSCORED, RowSample
-from daes.native.evidence import Counts, Found
+from daes.native.evidence import Counts, Found, tally
+from daes.native.threads import map_parts
 
 _Number = TypeVar("_Number", float, Tensor)
 
@@ -107,6 +108,7 @@ class EvidenceInputs(KeepsPrecision):
         self._tables: tuple[Tensor, ...] | None = None  # see `tabled`
         self._part = 0, 1
         self._meet: Callable[[], None] | None = None
+        self._grown_from: int | None = None  # rows before an update that `refit` has yet to follow
         if self.dim and options.recent is not None:
             cells = 1 + numbers * (options.bins + 1) + len(self.row_counts)
             self.recent = RecentErrors(cells, 1 + columns, options.recent, options.strength)
@@ -180,11 +182,13 @@ class EvidenceInputs(KeepsPrecision):
         labels: Tensor,
         logits: Tensor | None = None,
         found: Found | None = None,
+        *,
+        refit: bool = True,
     ) -> None:
         """Count labelled rows: numbers (B, q), rows (B, p), labels (B,) of 0 and 1.
 
         With the logits (B,) that the model scored them with, their errors are counted too. `found` is where the rows
-        were looked up since the last update, if they were.
+        were looked up since the last update, if they were. Without `refit`, that must be called before anything else.
         """
         new, sample = labels.shape[0], self.sample
         if found is None:
@@ -211,11 +215,19 @@ class EvidenceInputs(KeepsPrecision):
             self._count_plainly(numbers, rows, labels, logits, cut)
         if sample is not None:
             sample.update(numbers, rows, labels, logits)
-        if cut:
-            if self._meet is not None:
-                self._meet()  # all columns are counted
-            kept = self._cut_anew()
-            self._combine_anew(kept, before)
+        self._grown_from = before if cut else None
+        if refit:
+            self.refit()
+
+    def refit(self) -> None:
+        """Cut bins, and choose combinations, anew if the stream has doubled by the last `update`, which left that."""
+        before, self._grown_from = self._grown_from, None
+        if before is None:
+            return
+        if self._meet is not None:
+            self._meet()  # all columns are counted
+        kept = self._cut_anew()
+        self._combine_anew(kept, before)
 
     def divide(self, part: int, parts: int, meet: Callable[[], None]) -> list[Tensor]:
         """Let `update` count only columns and combinations `part`, `part` + `parts`, …, if compiled loops can.
@@ -488,23 +500,32 @@ class EvidenceInputs(KeepsPrecision):
         numbers, rows, labels, logits = self.sample.rows()
         if not self._numbers:
             return numbers, rows, labels, logits
-        columns = numbers.cpu().numpy()
-        cuts = [cut_points(column[np.isfinite(column)], self.options.bins) for column in columns.T]
-        self.edges.copy_(torch.from_numpy(np.stack(cuts)))
-        if self.recent is not None:
-            self.recent.reset(slice(1, 1 + self._numbers * (self.options.bins + 1)))
-        found = torch.zeros_like(self.number_counts)  # all processes may write the result, but not what leads to it
-        if native.serves(numbers, found):
-            total = torch.zeros_like(self.total)
-            counted = [self.edges, total, found, self.row_counts[:0], *[None] * 4]
-            counts = Counts(self._numbers, 0, self.options.bins, 0, self.options.strength, counted)
-            counts.count(numbers, rows[:, :0], labels.float())
-            found *= self.total[0] / total[0]
+        q, found = self._numbers, torch.zeros_like(self.number_counts)
+        if native.serves(numbers, self.edges, found):
+            clicked = labels.float()
+
+            def cut(first: int, last: int) -> None:
+                self._cut(numbers, range(first, last))
+                tally(self.edges, numbers, clicked, (first, last), found)
+
+            map_parts(len(labels), cut, [(0, q // 2), (q // 2, q)])
+            found *= self.total[0] / len(labels)
         else:
+            self._cut(numbers, range(q))
             # The rows of the sample stand for all rows that still count.
             self._count_numbers(found, numbers, _seen(labels) * (self.total[0] / len(labels)))
+        if self.recent is not None:
+            self.recent.reset(slice(1, 1 + q * (self.options.bins + 1)))
+        # All processes may write the result, but not what leads to it.
         self.number_counts.copy_(found)
         return numbers, rows, labels, logits
+
+    def _cut(self, numbers: Tensor, columns: range) -> None:
+        """Cut bins of some columns at the quantiles of numbers (N, q)."""
+        values = numbers[:, columns.start : columns.stop].t().cpu().numpy()
+        cuts = [cut_points(column[np.isfinite(column)], self.options.bins) for column in np.ascontiguousarray(values)]
+        if cuts:
+            self.edges[columns.start : columns.stop] = torch.from_numpy(np.stack(cuts))
 
     @torch.no_grad()
     def _combine_anew(self, kept: tuple[Tensor, Tensor, Tensor, Tensor], before: int = 0) -> None:

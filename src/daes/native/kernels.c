@@ -246,29 +246,33 @@ static inline double click_rate(const evidence *e) { return (e->total[1] + 2) / 
 
 static inline double click_logit(const evidence *e) { return log(click_rate(e) / (1 - click_rate(e))); }
 
-/* The cells of numbers (rows, q), rows of them `stride` apart: how many edges lie below each; the last bin for missing
- * values. */
+/* The cells of at most ROWS values of number f, q apart: how many edges lie below each; the last bin for missing values. */
+INLINE void find_bin(const evidence *e, int64_t f, const float *from, int64_t rows, int32_t *cells, int64_t stride) {
+    const int64_t count = e->bins - 1, lanes = (rows + 7) / 8 * 8;
+    const float *own = e->edges + f * count;
+    float value[ROWS] = {0};
+    int32_t passed[ROWS] = {0}, missing[ROWS];
+    for (int64_t i = 0; i < rows; i++) value[i] = from[i * e->q];
+    for (int64_t i = 0; i < lanes; i++) {
+        missing[i] = value[i] != value[i];
+        value[i] = clamped(value[i]);
+    }
+    for (int64_t rest = count, step; rest > 0; rest -= step) { /* `below`, of all values at once */
+        step = (rest + 1) / 2;
+        for (int64_t i = 0; i < lanes; i++)
+            passed[i] += (int32_t)step & -(int32_t)(own[passed[i] + step - 1] < value[i]);
+    }
+    for (int64_t i = 0; i < lanes; i++)
+        passed[i] = (int32_t)(f * (e->bins + 1)) + (missing[i] ? (int32_t)e->bins : passed[i]);
+    for (int64_t i = 0; i < rows; i++) cells[i * stride] = passed[i];
+}
+
+/* The cells of numbers (rows, q), rows of them `stride` apart. */
 INLINE void find_bins(const evidence *e, const float *numbers, int64_t rows, int32_t *cells, int64_t stride) {
-    const int64_t q = e->q, count = e->bins - 1;
     for (int64_t start = 0; start < rows; start += ROWS)
-        for (int64_t f = 0; f < q; f++) {
-            const int64_t here = rows - start < ROWS ? rows - start : ROWS, lanes = (here + 7) / 8 * 8;
-            const float *own = e->edges + f * count, *from = numbers + start * q + f;
-            float value[ROWS] = {0};
-            int32_t passed[ROWS] = {0}, missing[ROWS];
-            for (int64_t i = 0; i < here; i++) value[i] = from[i * q];
-            for (int64_t i = 0; i < lanes; i++) {
-                missing[i] = value[i] != value[i];
-                value[i] = clamped(value[i]);
-            }
-            for (int64_t rest = count, step; rest > 0; rest -= step) { /* `below`, of all values at once */
-                step = (rest + 1) / 2;
-                for (int64_t i = 0; i < lanes; i++)
-                    passed[i] += (int32_t)step & -(int32_t)(own[passed[i] + step - 1] < value[i]);
-            }
-            for (int64_t i = 0; i < lanes; i++)
-                passed[i] = (int32_t)(f * (e->bins + 1)) + (missing[i] ? (int32_t)e->bins : passed[i]);
-            for (int64_t i = 0; i < here; i++) cells[(start + i) * stride + f] = passed[i];
+        for (int64_t f = 0; f < e->q; f++) {
+            const int64_t here = rows - start < ROWS ? rows - start : ROWS;
+            find_bin(e, f, numbers + start * e->q + f, here, cells + start * stride + f, stride);
         }
 }
 
@@ -669,21 +673,41 @@ static int64_t first_after(const int64_t *positions, int64_t count, int64_t seen
     return first;
 }
 
-/* What the fields of rows are in Combinations, modulo its cells: numbers (rows, q), places (rows, p) -> out (q + p, rows),
- * without fields that are not counted; bins (rows, q) is scratch space. */
-FAST void daes_values(const evidence *e, const float *numbers, const int64_t *places, int64_t rows, int32_t *bins,
-                      int32_t *out) {
+/* What the fields of the rows from `start` to `stop` are in Combinations, modulo its cells: numbers (rows, q), places
+ * (rows, p) -> out (q + p, rows), without fields that are not counted. */
+FAST void daes_values(const evidence *e, const float *numbers, const int64_t *places, int64_t rows, int64_t start,
+                      int64_t stop, int32_t *out) {
     const int64_t q = e->q, p = e->ids ? e->p : 0;
     const divisor by = divisor_of(e->combined_cells);
-    find_bins(e, numbers, rows, bins, q);
-    for (int64_t f = 0; f < q; f++)
-        for (int64_t i = 0; i < rows; i++) out[f * rows + i] = value_of_bin(e, &by, f, bins[i * q + f]);
-    for (int64_t start = 0; start < rows; start += ROWS) /* which stay in the cache */
-        for (int64_t f = 0; f < p; f++) {
-            const int64_t stop = start + ROWS < rows ? start + ROWS : rows;
-            for (int64_t i = start; i < stop; i++)
-                out[(q + f) * rows + i] = (int32_t)remainder_of(&by, places[i * e->p + f]);
+    for (int64_t i = start, here; i < stop; i += here) {
+        here = stop - i < ROWS ? stop - i : ROWS; /* which stay in the cache */
+        for (int64_t f = 0; f < q; f++) {
+            int32_t *own = out + f * rows + i;
+            find_bin(e, f, numbers + i * q + f, here, own, 1);
+            for (int64_t k = 0; k < here; k++) own[k] = value_of_bin(e, &by, f, own[k]);
         }
+        for (int64_t f = 0; f < p; f++)
+            for (int64_t k = i; k < i + here; k++)
+                out[(q + f) * rows + k] = (int32_t)remainder_of(&by, places[k * e->p + f]);
+    }
+}
+
+/* Views and clicks of some columns of numbers (rows, q), from `first` to `last`, in the bins that edges (q, bins - 1)
+ * cut: counts (q, bins + 1, 2). */
+FAST void daes_tally(const float *edges, int64_t bins, const float *numbers, const float *labels, int64_t rows,
+                     int64_t q, int64_t first, int64_t last, double *counts) {
+    const evidence e = {.q = q, .bins = bins, .edges = edges};
+    for (int64_t i = 0, here; i < rows; i += here) {
+        here = rows - i < ROWS ? rows - i : ROWS;
+        for (int64_t f = first; f < last; f++) {
+            int32_t cells[ROWS];
+            find_bin(&e, f, numbers + i * q + f, here, cells, 1);
+            for (int64_t k = 0; k < here; k++) {
+                counts[2 * cells[k]] += 1;
+                counts[2 * cells[k] + 1] += labels[i + k];
+            }
+        }
+    }
 }
 
 /* Error and variance of scored rows, so many times, in whole grains: (rows, 2). */
