@@ -248,11 +248,11 @@ static inline double click_logit(const evidence *e) { return log(click_rate(e) /
 
 /* The cells of at most ROWS values of number f, q apart: how many edges lie below each; the last bin for missing values. */
 INLINE void find_bin(const evidence *e, int64_t f, const float *from, int64_t rows, int32_t *cells, int64_t stride) {
-    const int64_t count = e->bins - 1, lanes = (rows + 7) / 8 * 8;
+    const int64_t q = e->q, bins = e->bins, count = bins - 1, lanes = (rows + 7) / 8 * 8;
     const float *own = e->edges + f * count;
     float value[ROWS] = {0};
     int32_t passed[ROWS] = {0}, missing[ROWS];
-    for (int64_t i = 0; i < rows; i++) value[i] = from[i * e->q];
+    for (int64_t i = 0; i < rows; i++) value[i] = from[i * q];
     for (int64_t i = 0; i < lanes; i++) {
         missing[i] = value[i] != value[i];
         value[i] = clamped(value[i]);
@@ -263,7 +263,7 @@ INLINE void find_bin(const evidence *e, int64_t f, const float *from, int64_t ro
             passed[i] += (int32_t)step & -(int32_t)(own[passed[i] + step - 1] < value[i]);
     }
     for (int64_t i = 0; i < lanes; i++)
-        passed[i] = (int32_t)(f * (e->bins + 1)) + (missing[i] ? (int32_t)e->bins : passed[i]);
+        passed[i] = (int32_t)(f * (bins + 1)) + (missing[i] ? (int32_t)bins : passed[i]);
     for (int64_t i = 0; i < rows; i++) cells[i * stride] = passed[i];
 }
 
@@ -535,6 +535,7 @@ static inline double power_of_two(double x) {
 /* To multiples of 2^-30, by adding and taking off a number whose last digit is one: errors are far below 2^21. */
 static inline double grained(double error) { return (error + 0x1.8p22) - 0x1.8p22; }
 
+typedef double two __attribute__((vector_size(16), aligned(8), may_alias));
 typedef double four __attribute__((vector_size(32), aligned(8), may_alias));
 
 /* What a batch adds to a cell: views, clicks, nothing twice; errors and variances of the longer half-life, then of the
@@ -751,10 +752,8 @@ FAST void daes_read(const int32_t *columns, int64_t rows, int64_t n, const int32
                 for (int64_t i = 0; i < here; i++) cells[i] = times[cells[i]];
                 next_cells(cells, of[j] ? of[j] + start : NULL, here, limit, cells);
             }
-            for (int64_t i = 0; i < here; i++) {
-                sums[2 * cells[i]] += each[2 * (start + i)];
-                sums[2 * cells[i] + 1] += each[2 * (start + i) + 1];
-            }
+            for (int64_t i = 0; i < here; i++)
+                *(two *)(sums + 2 * cells[i]) += *(const two *)(each + 2 * (start + i));
         }
         memcpy(errors + 2 * which[k] * num_cells, sums, 2 * num_cells * sizeof(double));
     }
@@ -784,12 +783,11 @@ FAST void daes_rate(const int32_t *columns, int64_t rows, int64_t n, const int32
             int32_t cell[BLOCK];
             next_cells(before + rows + start, of[2] ? of[2] + start : NULL, here, limit, cell);
             for (int64_t i = 0; i < here; i++) {
-                double *own = sums + 2 * cell[i];
-                const double *more = errors + 2 * (start + i);
+                two *own = (two *)(sums + 2 * cell[i]);
+                const two known = *own;
                 used[different] = cell[i];
-                different += own[1] == 0;
-                own[0] += more[0];
-                own[1] += more[1];
+                different += known[1] == 0;
+                *own = known + *(const two *)(errors + 2 * (start + i));
             }
         }
         if ((double)different > most) {
