@@ -297,17 +297,20 @@ class CTRModel(nn.Module):
         if self.numerical is not None and self.numerical.observe_in_forward:
             self.numerical.observe(numerical)
 
-    def count(self, batch: DeviceBatch, logits: Tensor | None = None, found: Found | None = None) -> None:
+    def count(
+        self, batch: DeviceBatch, logits: Tensor | None = None, found: Found | None = None, *, refit: bool = True
+    ) -> None:
         """Update the evidence with the labels of a batch that was learned from.
 
         Args:
             batch: the rows.
             logits: their logits (B,) before the step; if None, no errors are recorded.
             found: where the rows were looked up, if that is known.
+            refit: whether to cut bins and choose combinations anew if that is due; else call `EvidenceInputs.refit`.
         """
         if batch.label is not None:
             rows = self.rows(batch.categorical) if found is None else found.rows
-            self.evidence.update(batch.numerical, rows, batch.label, logits, found)
+            self.evidence.update(batch.numerical, rows, batch.label, logits, found, refit=refit)
 
     @contextmanager
     def without_observing(self) -> Iterator[None]:

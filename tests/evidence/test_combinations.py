@@ -59,6 +59,10 @@ def test_combinations_share_cells_where_there_are_too_few():
     torch.testing.assert_close(made.errors.sum(1)[:3, 1], torch.full((3,), float(made.errors[0, :, 1].sum())).double())
 
 
+def padded(candidates):
+    return np.array([[*one, *[-1] * (3 - len(one))] for one in candidates])
+
+
 @pytest.mark.parametrize("loops", [True, False])
 def test_candidates_are_rated_by_hand(loops, monkeypatch):
     if not loops:
@@ -67,13 +71,15 @@ def test_candidates_are_rated_by_hand(loops, monkeypatch):
     score = torch.sigmoid(logits.double())
     error, variance = (labels - score).numpy(), (score * (1 - score)).numpy()
     candidates = [*combinations(range(4), 2), *combinations(range(4), 3)]
-    found = rate(values.int().numpy(), error, variance, candidates, 10_007)
+    found = rate(values.int().numpy(), error, variance, padded(candidates), 10_007)
     for one, given in zip(candidates, found, strict=True):
         sums = defaultdict(lambda: np.zeros(2))
         for row, s, v in zip(values.tolist(), error, variance, strict=True):
             sums[tuple(row[field] for field in one)] += s, v
         assert given == pytest.approx(sum((s * s - v) / (v + 1) for s, v in sums.values()))
-    assert rate(values.int().numpy()[:20], error[:20], variance[:20], [(0, 1, 2)], 10_007) == -np.inf  # seen once
+    assert (
+        rate(values.int().numpy()[:20], error[:20], variance[:20], padded([(0, 1, 2)]), 10_007) == -np.inf
+    )  # seen once
 
 
 @pytest.mark.parametrize("cells", [1, 2, 7, 8191])
@@ -82,7 +88,7 @@ def test_candidates_that_share_cells_are_rated_as_without_loops(cells, count, mo
     random = np.random.default_rng(count)
     values = random.integers(0, [1, 5, 3 * 10**6, 2**31 - 1], (count, 4)).astype(np.int32)
     error, variance = random.normal(size=count), random.random(count)
-    given = values, error, variance, [*combinations(range(4), 2), *combinations(range(4), 3)], cells
+    given = values, error, variance, padded([*combinations(range(4), 2), *combinations(range(4), 3)]), cells
     found = rate(*given)
     monkeypatch.setattr(native, "_library", None)
     np.testing.assert_allclose(found, rate(*given), rtol=1e-9)
@@ -187,6 +193,39 @@ def test_cells_of_large_values(cells, monkeypatch):
     monkeypatch.setattr(native, "_library", None)
     plain.read(values, labels, logits, 2000, [0, 1, 2])
     torch.testing.assert_close(fast.errors, plain.errors, atol=1e-8, rtol=0)
+
+
+@pytest.mark.parametrize("options", [{}, {"numbers": False}, {"categories": False}, {"bins": 6, "pair_bins": 3}])
+@pytest.mark.parametrize("cells", [1, 5, 8191, 46_341])
+@pytest.mark.parametrize("count", [0, 1, 33, 600])
+def test_values_of_loops_are_those_of_tensors(options, cells, count):
+    made, (numbers, ids, *_) = evidence(**{"pair_cells": cells, **options})
+    counts = made.counts()
+    if counts is None:
+        pytest.skip("there are no compiled loops")
+    numbers, ids = numbers[:count].contiguous(), ids[:count].contiguous()
+    assert counts.values(numbers, ids).tolist() == (made._values(numbers, ids) % cells).tolist()
+
+
+def test_values_modulo_the_cells_are_chosen_and_read_alike():
+    values, labels, logits = rows(1200, fields=6, values=10**6)
+    values[:, :3] %= 3
+    one, other = (Combinations(num_pairs=3, num_triples=3, cells=211, strength=20.0) for _ in range(2))
+    one.choose(values, labels, logits, rows=5000)
+    other.choose((values % 211).int().t().contiguous().t(), labels, logits, rows=5000)
+    assert one.fields.tolist() == other.fields.tolist()
+    assert one.errors.any()
+    assert torch.equal(one.errors, other.errors)
+
+
+def test_of_many_fields_the_most_informative_are_combined():
+    values, labels = parity(4000, (1, 4))
+    values = torch.cat([values, torch.randint(2, (4000, 39), generator=torch.Generator().manual_seed(7))], 1)
+    for strong, found in (([1, 4], True), ([0, 2, 3, 5, 6, 7], False)):
+        made = Combinations(num_pairs=3, num_triples=0, cells=101, strength=20.0)
+        strengths = [2.0 * (field in strong) + (field not in (1, 4)) for field in range(45)]
+        made.choose(values, labels, torch.zeros(4000), 4000, lambda strengths=strengths: strengths)
+        assert ([1, 4, -1] in made.fields.tolist()) == found
 
 
 @pytest.mark.parametrize("options", [{"numbers": False}, {"categories": False}, {"recent": None}, {"triples": 0}])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from daes import native
 from daes.evidence import Evidence, EvidenceInputs
 from daes.evidence.odds import NO_CUT
 
@@ -255,3 +256,39 @@ def test_a_state_of_other_parts_alone_changes_nothing():
     assert not counted.frozen
     with pytest.raises(RuntimeError, match="Missing key"):
         counted.load_state_dict({})
+
+
+@pytest.mark.parametrize("options", [{}, {"numbers": False}, {"categories": False}, {"pairs": 0}, {"recent": None}])
+def test_what_is_fitted_later_is_the_same(options):
+    """Bins and combinations may be left for `refit`, as long as nothing else happens in between."""
+    options = {"bins": 8, "pair_bins": 4, "choose_after": 100, "sample_rows": 700, **options}
+    one, other = (EvidenceInputs(Evidence(**options), 2, OFFSETS, TABLE_ROWS) for _ in range(2))
+    given = *stream(1500), torch.randn(1500, generator=torch.Generator().manual_seed(2))
+    left = 0
+    for part in zip(*(tensor.split(90) for tensor in given), strict=True):
+        one.update(*part)
+        other.update(*part, refit=False)
+        left += not torch.equal(one.edges, other.edges)
+        other.refit()
+        assert one.state_dict().keys() == other.state_dict().keys()
+        assert all(map(torch.equal, one.state_dict().values(), other.state_dict().values()))
+    assert left == (0 if options.get("numbers") is False else 5)
+
+
+@pytest.mark.parametrize("rows", [1, 31, 4000])
+def test_loops_cut_bins_as_tensors_do(rows, monkeypatch):
+    numbers, ids, labels = stream(rows)
+    numbers[: rows // 20, 0] = torch.inf
+    numbers[rows // 2 :, 0] -= 2.5
+
+    def cut():
+        module = EvidenceInputs(Evidence(), 2, OFFSETS, TABLE_ROWS)
+        module.update(numbers, ids, labels)
+        return module
+
+    fast = cut()
+    monkeypatch.setattr(native, "_library", None)
+    plain = cut()
+    assert torch.equal(fast.edges, plain.edges)
+    torch.testing.assert_close(fast.number_counts, plain.number_counts)
+    assert fast.number_counts[..., 0].sum(1).tolist() == [rows, rows]

@@ -1,5 +1,6 @@
 import errno
 import os
+import threading
 from collections import deque
 from dataclasses import replace
 from itertools import pairwise
@@ -15,6 +16,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from daes import native
 from daes.model import CTRModel
+from daes.native import threads
 from daes.simulation import AdStream
 from daes.storage.checkpoint import CheckpointError, CheckpointStore, CheckpointWarning
 from daes.stream.cursor import BatchError
@@ -551,3 +553,56 @@ def test_a_core_is_left_to_the_reader(backbone, batch_size, threads, expected, m
     with _core_to_read(step):
         assert now[-1] == (threads if native._library is None else expected)
     assert now[-1] == threads
+
+
+class Apart(Kept):
+    """A callback that may be called by another thread, and fails at one of the batches."""
+
+    apart = True
+
+    def __init__(self, fails=0):
+        super().__init__()
+        self.fails, self.threads = fails, set()
+
+    def __call__(self, trainer, batch, logits):
+        super().__call__(trainer, batch, logits)
+        self.threads.add(threading.current_thread().name)
+        if trainer.batches == self.fails:
+            raise RuntimeError("cannot count this batch")
+
+
+@pytest.fixture
+def two_threads(monkeypatch):
+    """A second thread shares batches of any size, as it does those of many rows where torch has one thread."""
+    monkeypatch.setattr(threads, "MANY_ROWS", 1)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def run_with(make_rows, make_model, schema, callbacks):
+    trainer = StreamTrainer(make_model("daes"), CONFIG, callbacks=callbacks)
+    trainer.run(BatchSource(make_rows(1050), schema))
+    return trainer
+
+
+def test_callbacks_apart_are_called_beside_the_metrics(make_rows, make_model, schema, two_threads, monkeypatch):
+    apart, order = Apart(), []
+    others = [lambda trainer, *_: order.append(len(apart.rows)), Kept()]
+    shared = run_with(make_rows, make_model, schema, [others[0], apart, others[1]])
+    assert len(apart.threads) == 1
+    assert "MainThread" not in apart.threads
+    assert order == list(range(1, 12))  # the others are called when it is done
+    assert apart.rows == others[1].rows
+    assert len(shared.history) > 5
+    monkeypatch.setattr(threads, "MANY_ROWS", 10**9)
+    alone = run_with(make_rows, make_model, schema, [Apart()])
+    assert_equal_trees(state_without_clock(shared), state_without_clock(alone))
+
+
+def test_an_error_of_a_callback_apart_ends_the_run(make_rows, make_model, schema, two_threads):
+    kept = Kept()
+    with pytest.raises(RuntimeError, match="cannot count this batch"):
+        run_with(make_rows, make_model, schema, [Apart(fails=4), kept])
+    assert len(kept.rows) == 3

@@ -1,7 +1,6 @@
 """Errors of a model per combination of two or three values, and the choice of the fields to combine."""
 
-from collections.abc import Iterable, Sequence
-from itertools import combinations
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +14,7 @@ from daes.evidence.recent import GRAIN
 from daes.native import arrays
 
 Fields = tuple[int, ...]
+Places = NDArray[np.int64]
 _PRIME = 1_000_003
 _NONE = -1
 _MOST_FIELDS = 40
@@ -116,7 +116,12 @@ class Combinations(KeepsPrecision):
 
     @torch.no_grad()
     def choose(
-        self, values: Tensor, labels: Tensor, logits: Tensor, rows: float, strengths: Sequence[float] | None = None
+        self,
+        values: Tensor,
+        labels: Tensor,
+        logits: Tensor,
+        rows: float,
+        strengths: Callable[[], Sequence[float]] | None = None,
     ) -> None:
         """Choose fields by a sample of scored rows: those whose combinations stray farthest from the scores,
 
@@ -129,7 +134,7 @@ class Combinations(KeepsPrecision):
 
         Args:
             rows: how many rows the sample stands for.
-            strengths: how informative each field is.
+            strengths: says how informative each field is; called if there are too many to combine all.
         """
         some = slice(None, None, -(-len(labels) // _MOST_ROWS))
         scores = torch.sigmoid(logits[some].double())
@@ -138,18 +143,19 @@ class Combinations(KeepsPrecision):
         before = [tuple(one for one in fields if one != _NONE) for fields in self.fields.tolist()]
         kept = {fields for fields, weight in zip(before, self.weight.tolist(), strict=True) if fields and weight > 0}
 
-        def best(candidates: Iterable[Fields], stay: set[Fields], count: int) -> list[Fields]:
-            known = sorted(set(candidates) - stay)
+        def best(candidates: Places, stay: set[Fields], count: int) -> list[Fields]:
+            known = candidates[~(candidates[:, None] == _as_places(sorted(stay))).all(2).any(1)]
             rated = rate(columns, error, variance, known, self.errors.shape[1])
-            order = [known[place] for place in np.argsort(-rated, kind="stable") if rated[place] > -np.inf]
-            return [*sorted(stay), *order][:count]
+            order = [place for place in np.argsort(-rated, kind="stable")[:count] if rated[place] > -np.inf]
+            found = [tuple(one for one in fields if one != _NONE) for fields in known[order].tolist()]
+            return [*sorted(stay), *found][:count]
 
-        fields = list(range(values.shape[1]))
+        fields = np.arange(values.shape[1])
         if strengths is not None and len(fields) > _MOST_FIELDS:
-            fields = sorted(sorted(fields, key=lambda one: -strengths[one])[:_MOST_FIELDS])
-        pairs = best(combinations(fields, 2), {one for one in kept if len(one) == 2}, self.num_pairs)
-        wider = (tuple(sorted({*pair, one})) for pair in pairs for one in fields if one not in pair)
-        triples = best(wider, {one for one in kept if len(one) == 3}, len(before) - self.num_pairs)
+            known = strengths()
+            fields = np.array(sorted(sorted(fields.tolist(), key=lambda one: -known[one])[:_MOST_FIELDS]))
+        pairs = best(_pairs(fields), {one for one in kept if len(one) == 2}, self.num_pairs)
+        triples = best(_wider(pairs, fields), {one for one in kept if len(one) == 3}, len(before) - self.num_pairs)
         fresh = self._place(before, pairs, range(self.num_pairs))
         fresh += self._place(before, triples, range(self.num_pairs, len(before)))
         self.read(values, labels, logits, rows, fresh)
@@ -180,18 +186,18 @@ class Combinations(KeepsPrecision):
         if not which:
             return
         # All processes may write the result into errors that they share, but not what leads to it.
+        times = rows / max(len(labels), 1)
+        clicked, scores = labels.float(), logits.float()
+        if native.serves(clicked, scores, self.fields, self.errors):
+            given = values.int().numpy(), clicked.numpy(), scores.numpy()
+            chosen = self.fields.numpy(), np.array(which, np.int64)
+            arrays.read_errors(*given, times, *chosen, self.errors.numpy(), _PRIME, _threads())
+            return
         found = self.errors.clone()
         found[list(which)] = 0
-        times = rows / max(len(labels), 1)
-        given = values.int(), labels.float(), logits.float()
-        if native.serves(*given, self.fields, self.errors):
-            columns, clicked, scores = (one.contiguous().numpy() for one in given)
-            chosen = self.fields.numpy(), np.array(which, np.int64)
-            arrays.read_errors(columns, clicked, scores, times, *chosen, found.numpy())
-        else:
-            only = torch.zeros(len(self.fields), dtype=torch.bool, device=self.fields.device)
-            only[list(which)] = True
-            self._add(found, values, labels, logits, times, only)
+        only = torch.zeros(len(self.fields), dtype=torch.bool, device=self.fields.device)
+        only[list(which)] = True
+        self._add(found, values, labels, logits, times, only)
         self.errors[list(which)] = found[list(which)]
 
     def reset(self) -> None:
@@ -219,21 +225,18 @@ def rate(
     values: NDArray[np.int32],
     error: NDArray[np.float64],
     variance: NDArray[np.float64],
-    candidates: Sequence[Fields],
+    candidates: Places,
     cells: int,
 ) -> NDArray[np.float64]:
     """Rating of each candidate's fields: Σ_cells (S² − V) / (V + 1), or −∞ for too many cells.
 
-    **Shape.** values (N, fields), error and variance (N,), candidates C pairs or triples of fields → (C,).
+    **Shape.** values (N, fields), error and variance (N,), candidates (C, 3), pairs with −1 → (C,).
     """
-    fields = np.array([[*one, *[_NONE] * (3 - len(one))] for one in candidates], np.int64).reshape(-1, 3)
     if native.serves():
-        # Two threads where torch has one: a step has to wait for this, and its helper has nothing to do meanwhile.
-        most, threads = _MOST_CELLS * len(error), max(2, torch.get_num_threads())
-        return arrays.rate(values, error, variance, fields, cells, _PRIME, most, threads)
-    found = np.full(len(fields), -np.inf)
+        return arrays.rate(values, error, variance, candidates, cells, _PRIME, _MOST_CELLS * len(error), _threads())
+    found = np.full(len(candidates), -np.inf)
     padded = np.pad(values.astype(np.int64), ((0, 0), (0, 1)))
-    for place, (first, second, third) in enumerate(padded[:, one].T for one in fields):
+    for place, (first, second, third) in enumerate(padded[:, one].T for one in candidates):
         cell = _hash(_hash(first, second, cells), third, cells)
         used = np.flatnonzero(np.bincount(cell, minlength=cells))
         if used.size <= _MOST_CELLS * len(error):
@@ -244,3 +247,27 @@ def rate(
 
 def _hash(first: Any, second: Any, cells: int) -> Any:
     return (first * _PRIME + second) % cells
+
+
+def _threads() -> int:
+    """Two where torch has one: a step has to wait for this, and its helper has nothing to do meanwhile."""
+    return max(2, torch.get_num_threads())
+
+
+def _as_places(chosen: Sequence[Fields]) -> Places:
+    """Pairs and triples of fields as an array (C, 3), −1 for none."""
+    return np.array([[*one, *[_NONE] * (3 - len(one))] for one in chosen], np.int64).reshape(-1, 3)
+
+
+def _pairs(fields: Places) -> Places:
+    """All pairs of ascending fields, (C, 3)."""
+    first, second = np.triu_indices(len(fields), 1)
+    return np.stack([fields[first], fields[second], np.full(len(first), _NONE)], 1)
+
+
+def _wider(pairs: Sequence[Fields], fields: Places) -> Places:
+    """All triples of fields that contain one of the pairs, (C, 3)."""
+    given = _as_places(pairs)[:, :2]
+    found = np.stack([*given.repeat(len(fields), 0).T, np.tile(fields, len(given))], 1)
+    found = found[(found[:, :2] != found[:, 2:]).all(1)]
+    return np.unique(np.sort(found, 1), axis=0)

@@ -19,7 +19,8 @@ from daes.evidence.odds import NO_CUT, confidence, cut_points, log_odds
 from daes.evidence.options import Evidence
 from daes.evidence.recent import RecentErrors
 from daes.evidence.sample import UNSCORED, RowSample
-from daes.native.evidence import Counts, Found
+from daes.native.evidence import Counts, Found, tally
+from daes.native.threads import map_parts
 
 _Number = TypeVar("_Number", float, Tensor)
 
@@ -107,6 +108,7 @@ class EvidenceInputs(KeepsPrecision):
         self._tables: tuple[Tensor, ...] | None = None  # see `tabled`
         self._part = 0, 1
         self._meet: Callable[[], None] | None = None
+        self._grown_from: int | None = None  # rows before an update that `refit` has yet to follow
         if self.dim and options.recent is not None:
             cells = 1 + numbers * (options.bins + 1) + len(self.row_counts)
             self.recent = RecentErrors(cells, 1 + columns, options.recent, options.strength)
@@ -180,11 +182,13 @@ class EvidenceInputs(KeepsPrecision):
         labels: Tensor,
         logits: Tensor | None = None,
         found: Found | None = None,
+        *,
+        refit: bool = True,
     ) -> None:
         """Count labelled rows: numbers (B, q), rows (B, p), labels (B,) of 0 and 1.
 
         With the logits (B,) that the model scored them with, their errors are counted too. `found` is where the rows
-        were looked up since the last update, if they were.
+        were looked up since the last update, if they were. Without `refit`, that must be called before anything else.
         """
         new, sample = labels.shape[0], self.sample
         if found is None:
@@ -211,11 +215,19 @@ class EvidenceInputs(KeepsPrecision):
             self._count_plainly(numbers, rows, labels, logits, cut)
         if sample is not None:
             sample.update(numbers, rows, labels, logits)
-        if cut:
-            if self._meet is not None:
-                self._meet()  # all columns are counted
-            self._cut_anew()
-            self._combine_anew(before)
+        self._grown_from = before if cut else None
+        if refit:
+            self.refit()
+
+    def refit(self) -> None:
+        """Cut bins, and choose combinations, anew if the stream has doubled by the last `update`, which left that."""
+        before, self._grown_from = self._grown_from, None
+        if before is None:
+            return
+        if self._meet is not None:
+            self._meet()  # all columns are counted
+        kept = self._cut_anew()
+        self._combine_anew(kept, before)
 
     def divide(self, part: int, parts: int, meet: Callable[[], None]) -> list[Tensor]:
         """Let `update` count only columns and combinations `part`, `part` + `parts`, …, if compiled loops can.
@@ -399,10 +411,10 @@ class EvidenceInputs(KeepsPrecision):
             self.recent.reset()
         if self.sample is not None and other.sample is not None and other.sample.count:
             self.sample.merge(other.sample)
-            self._cut_anew()
+            kept = self._cut_anew()
             if self.combinations is not None:
                 self.combinations.reset()
-                self._combine_anew()
+                self._combine_anew(kept)
 
     def strength_by_column(self) -> Tensor:
         """How informative each column is: the root mean square, over the rows seen, of its log odds.
@@ -489,45 +501,58 @@ class EvidenceInputs(KeepsPrecision):
         counts.view(-1, 2).index_add_(0, places.flatten(), each)
 
     @torch.no_grad()
-    def _cut_anew(self) -> None:
-        """Cut bins at the quantiles of the sample, and count its rows in them."""
-        if not self._numbers:
-            return
+    def _cut_anew(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Cut bins at the quantiles of the sample, and count its rows in them; returns `RowSample.rows`."""
         assert self.sample is not None
-        numbers, rows, labels, _ = self.sample.rows()
-        columns = numbers.cpu().numpy()
-        cuts = [cut_points(column[np.isfinite(column)], self.options.bins) for column in columns.T]
-        self.edges.copy_(torch.from_numpy(np.stack(cuts)))
-        if self.recent is not None:
-            self.recent.reset(slice(1, 1 + self._numbers * (self.options.bins + 1)))
-        found = torch.zeros_like(self.number_counts)  # all processes may write the result, but not what leads to it
-        if native.serves(numbers, found):
-            total = torch.zeros_like(self.total)
-            counted = [self.edges, total, found, self.row_counts[:0], *[None] * 4]
-            counts = Counts(self._numbers, 0, self.options.bins, 0, self.options.strength, counted)
-            counts.count(numbers, rows[:, :0], labels.float())
-            found *= self.total[0] / total[0]
+        numbers, rows, labels, logits = self.sample.rows()
+        if not self._numbers:
+            return numbers, rows, labels, logits
+        q, found = self._numbers, torch.zeros_like(self.number_counts)
+        if native.serves(numbers, self.edges, found):
+            clicked = labels.float()
+
+            def cut(first: int, last: int) -> None:
+                self._cut(numbers, range(first, last))
+                tally(self.edges, numbers, clicked, (first, last), found)
+
+            map_parts(len(labels), cut, [(0, q // 2), (q // 2, q)])
+            found *= self.total[0] / len(labels)
         else:
+            self._cut(numbers, range(q))
             # The rows of the sample stand for all rows that still count.
             self._count_numbers(found, numbers, _seen(labels) * (self.total[0] / len(labels)))
+        if self.recent is not None:
+            self.recent.reset(slice(1, 1 + q * (self.options.bins + 1)))
+        # All processes may write the result, but not what leads to it.
         self.number_counts.copy_(found)
+        return numbers, rows, labels, logits
+
+    def _cut(self, numbers: Tensor, columns: range) -> None:
+        """Cut bins of some columns at the quantiles of numbers (N, q)."""
+        values = numbers[:, columns.start : columns.stop].t().cpu().numpy()
+        cuts = [cut_points(column[np.isfinite(column)], self.options.bins) for column in np.ascontiguousarray(values)]
+        if cuts:
+            self.edges[columns.start : columns.stop] = torch.from_numpy(np.stack(cuts))
 
     @torch.no_grad()
-    def _combine_anew(self, before: int = 0) -> None:
-        """Choose combinations by the sample if that is due; otherwise count those with a number in the new bins."""
+    def _combine_anew(self, kept: tuple[Tensor, Tensor, Tensor, Tensor], before: int = 0) -> None:
+        """Choose combinations by the rows kept if that is due; otherwise count those with a number in the new bins."""
         found, sample = self.combinations, self.sample
         if found is None or sample is None or sample.count < self.options.choose_after:
             return
-        numbers, rows, labels, logits = sample.rows()
-        scored = logits < UNSCORED
-        values, labels, logits = self._values(numbers[scored], rows[scored]), labels[scored].float(), logits[scored]
-        if not len(labels):
+        numbers, rows, labels, logits = kept
+        scored = (logits < UNSCORED).nonzero().squeeze(1)
+        if not len(scored):
             return
-        total = float(self.total[0])
+        if len(scored) < len(labels):
+            numbers, rows, labels, logits = (one.index_select(0, scored) for one in (numbers, rows, labels, logits))
+        counts = self._counts_for(numbers, rows)
+        values = self._values(numbers, rows) if counts is None else counts.values(numbers, rows)
+        total, labels = float(self.total[0]), labels.float()
         found.read(values, labels, logits, total, found.reading(range(self._numbers)))
         four_times = before.bit_length() // 2 < sample.count.bit_length() // 2  # as many rows as at the last choice
         if before < self.options.choose_after or four_times:
-            found.choose(values, labels, logits, total, self.strength_by_column().tolist())
+            found.choose(values, labels, logits, total, lambda: self.strength_by_column().tolist())
 
     def _fade(self, rows: int) -> None:
         assert self.options.half_life is not None

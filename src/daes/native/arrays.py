@@ -2,6 +2,7 @@
 
 import ctypes
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -197,22 +198,28 @@ def read_errors(
     fields: NDArray[np.int64],
     which: NDArray[np.int64],
     errors: NDArray[np.float64],
+    prime: int,
+    threads: int,
 ) -> None:
-    """`Combinations.read`: add the errors of rows, so many times, to those `which` of the combinations."""
-    scratch = np.empty(values.shape[1], np.int32)
-    native._library.daes_read(
-        values.ctypes.data,
-        *values.shape,
-        labels.ctypes.data,
-        logits.ctypes.data,
-        times,
-        fields.ctypes.data,
-        which.ctypes.data,
-        len(which),
-        errors.shape[1],
-        errors.ctypes.data,
-        scratch.ctypes.data,
-    )
+    """`Combinations.read`: set those `which` of the combinations' errors to those of rows, so many times."""
+    cells = errors.shape[1]
+    columns, factors, each = _columns(values, cells), _factors(cells, prime), np.empty((len(labels), 2))
+    native._library.daes_errors(labels.ctypes.data, logits.ctypes.data, len(labels), times, each.ctypes.data)
+
+    def read_some(pieces: Iterator[slice]) -> None:
+        sums = np.empty((cells, 2))
+        for piece in pieces:
+            mine = which[piece]
+            native._library.daes_read(
+                columns.ctypes.data,
+                *values.shape,
+                *(one.ctypes.data for one in (factors, each, fields, mine)),
+                len(mine),
+                cells,
+                *(one.ctypes.data for one in (sums, errors)),
+            )
+
+    _share(read_some, len(which), 4, threads)
 
 
 def rate(
@@ -226,25 +233,44 @@ def rate(
     threads: int,
 ) -> NDArray[np.float64]:
     """`daes.evidence.combinations.rate`, with −∞ where more than `most` cells are used."""
-    columns = np.ascontiguousarray(np.remainder(values, np.int32(cells)).T)
-    times = (np.arange(cells) * prime % cells).astype(np.int32)
+    columns, factors, rows = _columns(values, cells), _factors(cells, prime), len(values)
     errors = np.stack([error, variance + np.finfo(np.float64).tiny], axis=1)  # a cell that is used is never 0
     found = np.empty(len(candidates))
 
-    def rate_some(some: slice) -> None:
-        mine, rated = np.ascontiguousarray(candidates[some]), found[some]
-        scratch = np.zeros((cells, 2)), np.empty(len(values), np.int32)
-        native._library.daes_rate(
-            columns.ctypes.data,
-            *values.shape,
-            *(one.ctypes.data for one in (times, errors, mine)),
-            len(mine),
-            cells,
-            most,
-            *(one.ctypes.data for one in (*scratch, rated)),
-        )
+    def rate_some(pieces: Iterator[slice]) -> None:
+        scratch = np.zeros((cells, 2)), np.empty(rows, np.int32), np.empty((2, rows), np.int32)
+        for piece in pieces:
+            mine, rated = candidates[piece], found[piece]
+            native._library.daes_rate(
+                columns.ctypes.data,
+                *values.shape,
+                *(one.ctypes.data for one in (factors, errors, mine)),
+                len(mine),
+                cells,
+                most,
+                *(one.ctypes.data for one in (*scratch, rated)),
+            )
 
-    each = max(1, -(-len(candidates) // threads))
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(rate_some, (slice(first, first + each) for first in range(0, len(candidates), each))))
+    _share(rate_some, len(candidates), 64, threads)
     return found
+
+
+def _columns(values: NDArray[np.int32], cells: int) -> NDArray[np.int32]:
+    """Values (N, fields), modulo the cells, column by column, (fields, N)."""
+    columns = np.ascontiguousarray(values.T)
+    return columns if columns.size and columns.max() < cells else np.remainder(columns, np.int32(cells))
+
+
+def _factors(cells: int, prime: int) -> NDArray[np.int32]:
+    """The product of each remainder and the prime, modulo the cells."""
+    return (np.arange(cells) * prime % cells).astype(np.int32)
+
+
+def _share(work: Callable[[Iterator[slice]], None], count: int, size: int, threads: int) -> None:
+    """Let threads, this one among them, take pieces of so many things until all are done."""
+    pieces = iter([slice(first, first + size) for first in range(0, count, size)])
+    with ThreadPoolExecutor(max(threads - 1, 1)) as pool:
+        others = [pool.submit(work, pieces) for _ in range(threads - 1)]
+        work(pieces)
+        for other in others:
+            other.result()

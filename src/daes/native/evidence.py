@@ -11,6 +11,7 @@ from torch import Tensor
 
 from daes import native
 from daes.native.arrays import address
+from daes.native.threads import map_parts
 
 _APART = 16
 """`APART` of `kernels.c`."""
@@ -146,6 +147,18 @@ class Counts:
         """z of `Combinations` of numbers (B, q) and rows (B, p)."""
         return self._look_up(native._library.daes_combine, numbers, rows, self.num_combined)
 
+    def values(self, numbers: Tensor, rows: Tensor) -> Tensor:
+        """The values of the fields of numbers (B, q) and rows (B, p) in `Combinations`, modulo its cells; int32."""
+        count = rows.shape[0]
+        found = torch.empty(self.q + self.ids, count, dtype=torch.int32)
+
+        def find(start: int, stop: int) -> None:
+            given = numbers.data_ptr(), rows.data_ptr(), count, start, stop
+            native._library.daes_values(self.address, *given, found.data_ptr())
+
+        map_parts(count, find, [(0, count // 2), (count // 2, count)])
+        return found.t()
+
     def _look_up(self, loop: Any, numbers: Tensor, rows: Tensor, width: int) -> Tensor:
         found, out = Found(rows, self.q), torch.empty(rows.shape[0], width)
         loop(self.address, found.address, numbers.data_ptr(), rows.data_ptr(), rows.shape[0], out.data_ptr())
@@ -184,6 +197,22 @@ class Counts:
 
 def _pointers(tensors: Sequence[Tensor | None]) -> list[int | None]:
     return [None if one is None else one.data_ptr() for one in tensors]
+
+
+def tally(edges: Tensor, numbers: Tensor, labels: Tensor, columns: tuple[int, int], counts: Tensor) -> None:
+    """Count views and clicks of some columns of numbers (B, q) in the bins that edges (q, bins − 1) cut.
+
+    **Shape.** counts (q, bins + 1, 2); columns from the first to below the last.
+    """
+    native._library.daes_tally(
+        edges.data_ptr(),
+        edges.shape[1] + 1,
+        numbers.data_ptr(),
+        labels.data_ptr(),
+        *numbers.shape,
+        *columns,
+        counts.data_ptr(),
+    )
 
 
 class _Sample(ctypes.Structure):

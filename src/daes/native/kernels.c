@@ -246,29 +246,33 @@ static inline double click_rate(const evidence *e) { return (e->total[1] + 2) / 
 
 static inline double click_logit(const evidence *e) { return log(click_rate(e) / (1 - click_rate(e))); }
 
-/* The cells of numbers (rows, q), rows of them `stride` apart: how many edges lie below each; the last bin for missing
- * values. */
+/* The cells of at most ROWS values of number f, q apart: how many edges lie below each; the last bin for missing values. */
+INLINE void find_bin(const evidence *e, int64_t f, const float *from, int64_t rows, int32_t *cells, int64_t stride) {
+    const int64_t q = e->q, bins = e->bins, count = bins - 1, lanes = (rows + 7) / 8 * 8;
+    const float *own = e->edges + f * count;
+    float value[ROWS] = {0};
+    int32_t passed[ROWS] = {0}, missing[ROWS];
+    for (int64_t i = 0; i < rows; i++) value[i] = from[i * q];
+    for (int64_t i = 0; i < lanes; i++) {
+        missing[i] = value[i] != value[i];
+        value[i] = clamped(value[i]);
+    }
+    for (int64_t rest = count, step; rest > 0; rest -= step) { /* `below`, of all values at once */
+        step = (rest + 1) / 2;
+        for (int64_t i = 0; i < lanes; i++)
+            passed[i] += (int32_t)step & -(int32_t)(own[passed[i] + step - 1] < value[i]);
+    }
+    for (int64_t i = 0; i < lanes; i++)
+        passed[i] = (int32_t)(f * (bins + 1)) + (missing[i] ? (int32_t)bins : passed[i]);
+    for (int64_t i = 0; i < rows; i++) cells[i * stride] = passed[i];
+}
+
+/* The cells of numbers (rows, q), rows of them `stride` apart. */
 INLINE void find_bins(const evidence *e, const float *numbers, int64_t rows, int32_t *cells, int64_t stride) {
-    const int64_t q = e->q, count = e->bins - 1;
     for (int64_t start = 0; start < rows; start += ROWS)
-        for (int64_t f = 0; f < q; f++) {
-            const int64_t here = rows - start < ROWS ? rows - start : ROWS, lanes = (here + 7) / 8 * 8;
-            const float *own = e->edges + f * count, *from = numbers + start * q + f;
-            float value[ROWS] = {0};
-            int32_t passed[ROWS] = {0}, missing[ROWS];
-            for (int64_t i = 0; i < here; i++) value[i] = from[i * q];
-            for (int64_t i = 0; i < lanes; i++) {
-                missing[i] = value[i] != value[i];
-                value[i] = clamped(value[i]);
-            }
-            for (int64_t rest = count, step; rest > 0; rest -= step) { /* `below`, of all values at once */
-                step = (rest + 1) / 2;
-                for (int64_t i = 0; i < lanes; i++)
-                    passed[i] += (int32_t)step & -(int32_t)(own[passed[i] + step - 1] < value[i]);
-            }
-            for (int64_t i = 0; i < lanes; i++)
-                passed[i] = (int32_t)(f * (e->bins + 1)) + (missing[i] ? (int32_t)e->bins : passed[i]);
-            for (int64_t i = 0; i < here; i++) cells[(start + i) * stride + f] = passed[i];
+        for (int64_t f = 0; f < e->q; f++) {
+            const int64_t here = rows - start < ROWS ? rows - start : ROWS;
+            find_bin(e, f, numbers + start * e->q + f, here, cells + start * stride + f, stride);
         }
 }
 
@@ -531,6 +535,7 @@ static inline double power_of_two(double x) {
 /* To multiples of 2^-30, by adding and taking off a number whose last digit is one: errors are far below 2^21. */
 static inline double grained(double error) { return (error + 0x1.8p22) - 0x1.8p22; }
 
+typedef double two __attribute__((vector_size(16), aligned(8), may_alias));
 typedef double four __attribute__((vector_size(32), aligned(8), may_alias));
 
 /* What a batch adds to a cell: views, clicks, nothing twice; errors and variances of the longer half-life, then of the
@@ -669,69 +674,133 @@ static int64_t first_after(const int64_t *positions, int64_t count, int64_t seen
     return first;
 }
 
-/* Add the errors of scored rows with values (rows, n), so many times, to those of some combinations (Combinations.read):
- * `which` (count,) of fields (K, 3) and errors (K, cells, 2). */
-void daes_read(const int32_t *values, int64_t rows, int64_t n, const float *labels, const float *logits, double times,
-               const int64_t *fields, const int64_t *which, int64_t count, int64_t num_cells, double *errors,
-               int32_t *own_values) {
-    const divisor cells = divisor_of(num_cells);
-    for (int64_t i = 0; i < rows; i++) {
-        for (int64_t f = 0; f < n; f++) own_values[f] = (int32_t)remainder_of(&cells, values[i * n + f]);
-        const double score = 1 / (1 + exp(-(double)logits[i]));
-        const double error = grained((labels[i] - score) * times), variance = grained(score * (1 - score) * times);
-        for (int64_t k = 0; k < count; k++) {
-            int64_t value[3];
-            for (int j = 0; j < 3; j++) {
-                const int64_t field = fields[3 * which[k] + j];
-                value[j] = field < 0 || field >= n ? 0 : own_values[field];
-            }
-            const int64_t cell = combined_cell(&cells, value[0], value[1], value[2]);
-            double *own = errors + 2 * (which[k] * num_cells + cell);
-            own[0] += error;
-            own[1] += variance;
+/* What the fields of the rows from `start` to `stop` are in Combinations, modulo its cells: numbers (rows, q), places
+ * (rows, p) -> out (q + p, rows), without fields that are not counted. */
+FAST void daes_values(const evidence *e, const float *numbers, const int64_t *places, int64_t rows, int64_t start,
+                      int64_t stop, int32_t *out) {
+    const int64_t q = e->q, p = e->ids ? e->p : 0;
+    const divisor by = divisor_of(e->combined_cells);
+    for (int64_t i = start, here; i < stop; i += here) {
+        here = stop - i < ROWS ? stop - i : ROWS; /* which stay in the cache */
+        for (int64_t f = 0; f < q; f++) {
+            int32_t *own = out + f * rows + i;
+            find_bin(e, f, numbers + i * q + f, here, own, 1);
+            for (int64_t k = 0; k < here; k++) own[k] = value_of_bin(e, &by, f, own[k]);
         }
+        for (int64_t f = 0; f < p; f++)
+            for (int64_t k = i; k < i + here; k++)
+                out[(q + f) * rows + k] = (int32_t)remainder_of(&by, places[k * e->p + f]);
+    }
+}
+
+/* Views and clicks of some columns of numbers (rows, q), from `first` to `last`, in the bins that edges (q, bins - 1)
+ * cut: counts (q, bins + 1, 2). */
+FAST void daes_tally(const float *edges, int64_t bins, const float *numbers, const float *labels, int64_t rows,
+                     int64_t q, int64_t first, int64_t last, double *counts) {
+    const evidence e = {.q = q, .bins = bins, .edges = edges};
+    for (int64_t i = 0, here; i < rows; i += here) {
+        here = rows - i < ROWS ? rows - i : ROWS;
+        for (int64_t f = first; f < last; f++) {
+            int32_t cells[ROWS];
+            find_bin(&e, f, numbers + i * q + f, here, cells, 1);
+            for (int64_t k = 0; k < here; k++) {
+                counts[2 * cells[k]] += 1;
+                counts[2 * cells[k] + 1] += labels[i + k];
+            }
+        }
+    }
+}
+
+/* Error and variance of scored rows, so many times, in whole grains: (rows, 2). */
+void daes_errors(const float *labels, const float *logits, int64_t rows, double times, double *out) {
+    for (int64_t i = 0; i < rows; i++) {
+        const double score = 1 / (1 + exp(-(double)logits[i]));
+        out[2 * i] = grained((labels[i] - score) * times);
+        out[2 * i + 1] = grained(score * (1 - score) * times);
+    }
+}
+
+/* The values of a combination's fields, (3, rows), among columns (n, rows); those of a field that there is not are 0. */
+static inline void columns_of(const int64_t *fields, const int32_t *columns, int64_t rows, int64_t n,
+                              const int32_t **found) {
+    for (int k = 0; k < 3; k++) found[k] = fields[k] < 0 || fields[k] >= n ? NULL : columns + fields[k] * rows;
+}
+
+/* The cells of the next value of combinations, of at most BLOCK rows, from what those before it give: `before`, NULL for
+ * none; `own` are the values, below `limit`, NULL for 0. */
+INLINE void next_cells(const int32_t *before, const int32_t *own, int64_t rows, int32_t limit, int32_t *cells) {
+    for (int64_t i = 0; i < rows; i++) {
+        const int32_t next = (before ? before[i] : 0) + (own ? own[i] : 0);
+        cells[i] = next - (next >= limit ? limit : 0);
+    }
+}
+
+/* Set the errors of some combinations to those of scored rows, so many times (Combinations.read): `which` (count,) of
+ * fields (K, 3) and errors (K, cells, 2). columns (n, rows), times (cells,) and each (rows, 2) are as of daes_rate; sums
+ * (cells, 2) is scratch space, so that others who write the same at the same time do not see what leads to it. */
+FAST void daes_read(const int32_t *columns, int64_t rows, int64_t n, const int32_t *times, const double *each,
+                    const int64_t *fields, const int64_t *which, int64_t count, int64_t num_cells, double *sums,
+                    double *errors) {
+    const int32_t *of[3], limit = (int32_t)num_cells;
+    for (int64_t k = 0; k < count; k++) {
+        columns_of(fields + 3 * which[k], columns, rows, n, of);
+        memset(sums, 0, 2 * num_cells * sizeof(double));
+        for (int64_t start = 0; start < rows; start += BLOCK) {
+            const int64_t here = rows - start < BLOCK ? rows - start : BLOCK;
+            int32_t cells[BLOCK] = {0};
+            for (int j = 0; j < 3; j++) {
+                for (int64_t i = 0; i < here; i++) cells[i] = times[cells[i]];
+                next_cells(cells, of[j] ? of[j] + start : NULL, here, limit, cells);
+            }
+            for (int64_t i = 0; i < here; i++)
+                *(two *)(sums + 2 * cells[i]) += *(const two *)(each + 2 * (start + i));
+        }
+        memcpy(errors + 2 * which[k] * num_cells, sums, 2 * num_cells * sizeof(double));
     }
 }
 
 /* How far the combinations of each candidate (count, 3) stray (rate of combinations.py), into found (count,); -infinity
  * where more than `most` cells are used. columns (n, rows) are remainders of the values by `cells`, and times (cells,)
  * those of COMBINING times each remainder: cells are found without a division. errors (rows, 2) are each row's error and
- * variance, which is above 0. sums (cells, 2) and used (rows,) are scratch space, sums of zeros before and after. */
+ * variance, which is above 0. sums (cells, 2), used (rows,) and before (2, rows) are scratch space, sums of zeros before
+ * and after. */
 FAST void daes_rate(const int32_t *columns, int64_t rows, int64_t n, const int32_t *times, const double *errors,
                     const int64_t *candidates, int64_t count, int64_t cells, double most, double *sums, int32_t *used,
-                    double *found) {
+                    int32_t *before, double *found) {
     const int32_t *of[3], limit = (int32_t)cells;
     for (int64_t c = 0; c < count; c++) {
+        const int64_t *fields = candidates + 3 * c, *last = fields - 3;
         int64_t different = 0;
         double sum = 0;
-        int32_t cell[BLOCK];
-        for (int k = 0; k < 3; k++) {
-            const int64_t field = candidates[3 * c + k];
-            of[k] = field < 0 || field >= n ? NULL : columns + field * rows;
+        columns_of(fields, columns, rows, n, of);
+        for (int k = 0; k < 2; k++) { /* candidates that follow each other mostly begin with the same fields */
+            if (c && last[0] == fields[0] && (!k || last[1] == fields[1])) continue;
+            next_cells(k ? before : NULL, of[k], rows, limit, before + k * rows);
+            for (int64_t i = 0; i < rows; i++) before[k * rows + i] = times[before[k * rows + i]];
         }
-        for (int64_t start = 0; start < rows; start += BLOCK) {
+        for (int64_t start = 0; start < rows && (double)different <= most; start += BLOCK) {
             const int64_t here = rows - start < BLOCK ? rows - start : BLOCK;
-            memset(cell, 0, sizeof(cell));
-            for (int k = 0; k < 3; k++)
-                for (int64_t i = 0; i < here; i++) {
-                    const int32_t next = times[cell[i]] + (of[k] ? of[k][start + i] : 0);
-                    cell[i] = next - (next >= limit ? limit : 0);
-                }
+            int32_t cell[BLOCK];
+            next_cells(before + rows + start, of[2] ? of[2] + start : NULL, here, limit, cell);
             for (int64_t i = 0; i < here; i++) {
-                double *own = sums + 2 * cell[i];
-                const double *more = errors + 2 * (start + i);
+                two *own = (two *)(sums + 2 * cell[i]);
+                const two known = *own;
                 used[different] = cell[i];
-                different += own[1] == 0;
-                own[0] += more[0];
-                own[1] += more[1];
+                different += known[1] == 0;
+                *own = known + *(const two *)(errors + 2 * (start + i));
             }
+        }
+        if ((double)different > most) {
+            for (int64_t k = 0; k < different; k++) sums[2 * used[k]] = sums[2 * used[k] + 1] = 0;
+            found[c] = -INFINITY;
+            continue;
         }
         for (int64_t k = 0; k < different; k++) {
             double *own = sums + 2 * used[k];
             sum += (own[0] * own[0] - own[1]) / (own[1] + 1);
             own[0] = own[1] = 0;
         }
-        found[c] = (double)different > most ? -INFINITY : sum;
+        found[c] = sum;
     }
 }
 

@@ -32,6 +32,9 @@ class ConsumedRows:
     True
     """
 
+    apart = True
+    """See `BatchCallback`."""
+
     def __init__(self, data: Dataset) -> None:
         self._data = data
         self._stamps = data.stamps()

@@ -181,6 +181,9 @@ class RecentRows:
     (1250, 60000, 99968)
     """
 
+    apart = True
+    """See `BatchCallback`."""
+
     def __init__(self, columns: int, window: int) -> None:
         self.most = min(max(60_000 // max(columns, 1), 200), 2_000)
         self.window = window

@@ -86,6 +86,9 @@ class Monitor:
     [1000, 2000, 3000, 4000, 5000, 6000]
     """
 
+    apart = True
+    """See `BatchCallback`."""
+
     def __init__(
         self,
         schema: Schema,

@@ -43,7 +43,8 @@ class RunResults:
         self.bad_rows = data.bad_rows
         self._data = data
         self._letters: DeadLetters | None = None
-        self._due = 0.0
+        # Rows of a live stream may then be waited for; others come at once, and a short run needs no such file.
+        self._due = 0.0 if data.is_live else time.monotonic() + _LEAST_SECONDS
 
     def open_dead_letters(self, source: Source, trainer: StreamTrainer) -> None:
         """Write messages that cannot be read, from the source's position on, to a file; for other data, do nothing."""
@@ -62,8 +63,8 @@ class RunResults:
     def write_progress(self, trainer: StreamTrainer, record: dict[str, float]) -> None:
         """Write progress.json, as a callback of `StreamTrainer.on_record`.
 
-        It is written every two seconds at most, taking up to a fiftieth of the time. If it cannot be written, training
-        continues.
+        It is written every two seconds at most, taking up to a fiftieth of the time, and for data that are not live not
+        in the first two. If it cannot be written, training continues.
         """
         started = time.monotonic()
         if self.folder is None or started < self._due:

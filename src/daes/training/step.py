@@ -207,10 +207,8 @@ class TrainingStep:
             return
         model, found = self.model, None if self._whole is None else self._whole.found
         done = self._replay_end(inputs, logits, observing) if found is None else None
-        # Combinations that are chosen anew get new weights, so that they are counted after the optimiser's step.
-        independent = done is None and (found is not None or self._counts_independently())
-        in_parallel = independent and not model.evidence.due(len(rows))
-        counting = [submit(len(rows), model.count, rows, logits, found)] if in_parallel else []
+        in_parallel = done is None and (found is not None or self._counts_independently())
+        counting = [submit(len(rows), model.count, rows, logits, found, refit=False)] if in_parallel else []
         try:
             if done is None:
                 self.optimizers.step()
@@ -218,7 +216,9 @@ class TrainingStep:
                 self.observe(rows)
         finally:
             wait(counting)
-        if not in_parallel and (done is None or not done.count):
+        if in_parallel:
+            model.evidence.refit()  # combinations that are chosen anew get new weights, after the optimiser's step
+        elif done is None or not done.count:
             model.count(rows, logits, found)
 
     def _counts_independently(self) -> bool:

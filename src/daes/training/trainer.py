@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from daes.metrics import StreamMetrics
 from daes.model import CTRModel
+from daes.native.threads import submit, wait
 from daes.storage.checkpoint import CheckpointError, CheckpointStore, CheckpointWarning
 from daes.stream.batch import Batch
 from daes.stream.cursor import BatchError
@@ -55,7 +56,10 @@ class TrainResult:
 
 
 BatchCallback = Callable[["StreamTrainer", Batch, NDArray[np.float32]], None]
-"""Called after every batch with the trainer, the batch, and its logits before the model learned from it."""
+"""Called after every batch with the trainer, the batch, and its logits before the model learned from it.
+
+One with the attribute `apart` set is called before the others, maybe by another thread while the metrics are computed.
+"""
 
 RecordCallback = Callable[["StreamTrainer", dict[str, float]], None]
 """Called with the trainer and each new record of the history; `daes.training.callbacks` has some."""
@@ -208,8 +212,6 @@ class StreamTrainer:
         if batch.label is not None and np.isfinite(logits).all():
             self._unmeasured.append((logits, batch.label, *(() if batch.weight is None else (batch.weight,))))
             self._rows_unmeasured += len(batch)
-            if self._rows_unmeasured >= _ROWS_MEASURED:
-                self._measure()
         self._count(batch, logits)
 
     def _count(self, batch: Batch, logits: NDArray[np.float32]) -> None:
@@ -217,13 +219,26 @@ class StreamTrainer:
         self.rows += len(batch)
         self.batches += 1
         self.seconds = time.perf_counter() - self._started
-        for callback in self.callbacks:
-            callback(self, batch, logits)
-        if self._record_is_due(len(batch)):
-            self._record()
+        due = self._record_is_due(len(batch))
+        apart = [submit(len(batch), self._call, batch, logits, apart=True)]
+        try:
+            if due or self._rows_unmeasured >= _ROWS_MEASURED:
+                self._measure()
+            metrics = self.metrics.compute() if due else None
+        finally:
+            wait(apart)
+        self._call(batch, logits, apart=False)
+        if metrics is not None:
+            self._record(metrics)
         if self.config.record_every is None and len(self.history) >= _MAX_RECORDS:
             self.history = self.history[1::2]
             self._spacing *= 2
+
+    def _call(self, batch: Batch, logits: NDArray[np.float32], *, apart: bool) -> None:
+        """Call the callbacks that may be called beside the metrics, or the others."""
+        for callback in self.callbacks:
+            if getattr(callback, "apart", False) == apart:
+                callback(self, batch, logits)
 
     def _stop_if_asked(self) -> None:
         if self._stop_signal is not None:
@@ -297,10 +312,12 @@ class StreamTrainer:
         last = self.history[-1]["rows"] if self.history else 0
         return self.rows - last >= self._spacing * min(self.rows, self.config.window) / 8
 
-    def _record(self) -> None:
+    def _record(self, metrics: dict[str, float] | None = None) -> None:
+        """Record the metrics, which are computed unless they are given."""
         if self.rows and (not self.history or self.history[-1]["rows"] != self.rows):
             self._measure()
-            record = {**self.metrics.compute(), "rows": float(self.rows), "seconds": self.seconds}
+            metrics = self.metrics.compute() if metrics is None else metrics
+            record = {**metrics, "rows": float(self.rows), "seconds": self.seconds}
             self.history.append(record)
             _log.info("%d rows: AUC %.4f, LogLoss %.4f", self.rows, record["window_auc"], record["window_logloss"])
             for callback in self.on_record:
