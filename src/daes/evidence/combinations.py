@@ -185,7 +185,6 @@ class Combinations(KeepsPrecision):
         """Set the errors of these combinations to those of a sample of scored rows that stands for `rows` rows."""
         if not which:
             return
-        # All processes may write the result into errors that they share, but not what leads to it.
         times = rows / max(len(labels), 1)
         clicked, scores = labels.float(), logits.float()
         if native.serves(clicked, scores, self.fields, self.errors):
@@ -193,6 +192,7 @@ class Combinations(KeepsPrecision):
             chosen = self.fields.numpy(), np.array(which, np.int64)
             arrays.read_errors(*given, times, *chosen, self.errors.numpy(), _PRIME, _threads())
             return
+        # All processes may write the result into errors that they share, but not what leads to it.
         found = self.errors.clone()
         found[list(which)] = 0
         only = torch.zeros(len(self.fields), dtype=torch.bool, device=self.fields.device)
