@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import combinations
+from math import comb
 from typing import Any, Self
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from daes import native
 from daes.embedding.precision import KeepsPrecision
+from daes.evidence.division import Division
 from daes.evidence.recent import GRAIN
 from daes.native import arrays
 
@@ -67,6 +69,18 @@ class Combinations(KeepsPrecision):
         self.weight = nn.Parameter(torch.full((count,), self._start))
         self.register_buffer("fields", torch.full((count, 3), _NONE, dtype=torch.int64))
         self.register_buffer("errors", torch.zeros(count, cells, 2, dtype=torch.float64))
+        self._division: Division | None = None
+        self._ratings = torch.empty(0, dtype=torch.float64)
+
+    def divide(self, division: Division | None) -> list[Tensor]:
+        """Let several processes `choose` and `read` together, which all of them call; None for each by itself again.
+
+        Returns the tensors that they change, which the caller places in memory that all of them share.
+        """
+        self._division = division
+        most = max(comb(_MOST_FIELDS, 2), _MOST_FIELDS * self.num_pairs)
+        self._ratings = torch.empty(0 if division is None else most, dtype=torch.float64)
+        return [] if division is None else [self.errors, self._ratings]
 
     def places(self, values: Tensor) -> Tensor:
         """The cell of each combination, (B, K), counted through all of them."""
@@ -128,7 +142,7 @@ class Combinations(KeepsPrecision):
 
         def best(candidates: Iterable[Fields], stay: set[Fields], count: int) -> list[Fields]:
             known = sorted(set(candidates) - stay)
-            rated = rate(columns, error, variance, known, self.errors.shape[1])
+            rated = self._rate(columns, error, variance, known)
             order = [known[place] for place in np.argsort(-rated, kind="stable") if rated[place] > -np.inf]
             return [*sorted(stay), *order][:count]
 
@@ -141,6 +155,25 @@ class Combinations(KeepsPrecision):
         fresh = self._place(before, pairs, range(self.num_pairs))
         fresh += self._place(before, triples, range(self.num_pairs, len(before)))
         self.read(values, labels, logits, rows, fresh)
+
+    def _rate(
+        self,
+        columns: NDArray[np.int32],
+        error: NDArray[np.float64],
+        variance: NDArray[np.float64],
+        candidates: Sequence[Fields],
+    ) -> NDArray[np.float64]:
+        """`rate`, if processes share the work each some of the candidates."""
+        division, cells = self._division, self.errors.shape[1]
+        if division is None:
+            return rate(columns, error, variance, candidates, cells)
+        own = slice(division.rank, len(candidates), division.count)
+        rated = rate(columns, error, variance, candidates[own], cells, threads=1)
+        self._ratings[own] = torch.from_numpy(rated)
+        division.meet()
+        found: NDArray[np.float64] = self._ratings[: len(candidates)].numpy().copy()
+        division.meet()  # all have read them
+        return found
 
     def _place(self, before: Sequence[Fields], chosen: Sequence[Fields], places: range) -> list[int]:
         """Put chosen fields that are new in the places of those that were there before and are not chosen."""
@@ -165,11 +198,11 @@ class Combinations(KeepsPrecision):
     @torch.no_grad()
     def read(self, values: Tensor, labels: Tensor, logits: Tensor, rows: float, which: Sequence[int]) -> None:
         """Set the errors of these combinations to those of a sample of scored rows that stands for `rows` rows."""
+        if self._division is not None:
+            which = which[self._division.rank :: self._division.count]
         if not which:
             return
-        # All processes may write the result into errors that they share, but not what leads to it.
-        found = self.errors.clone()
-        found[list(which)] = 0
+        found = torch.zeros_like(self.errors)
         times = rows / max(len(labels), 1)
         given = values.int(), labels.float(), logits.float()
         if native.serves(*given, self.fields, self.errors):
@@ -209,6 +242,7 @@ def rate(
     variance: NDArray[np.float64],
     candidates: Sequence[Fields],
     cells: int,
+    threads: int = 2,
 ) -> NDArray[np.float64]:
     """Rating of each candidate's fields: Σ_cells (S² − V) / (V + 1), or −∞ for too many cells.
 
@@ -217,8 +251,8 @@ def rate(
     fields = np.array([[*one, *[_NONE] * (3 - len(one))] for one in candidates], np.int64).reshape(-1, 3)
     if native.serves():
         # Two threads where torch has one: a step has to wait for this, and its helper has nothing to do meanwhile.
-        most, threads = _MOST_CELLS * len(error), max(2, torch.get_num_threads())
-        return arrays.rate(values, error, variance, fields, cells, _PRIME, most, threads)
+        threads = max(threads, torch.get_num_threads())
+        return arrays.rate(values, error, variance, fields, cells, _PRIME, _MOST_CELLS * len(error), threads)
     found = np.full(len(fields), -np.inf)
     padded = np.pad(values.astype(np.int64), ((0, 0), (0, 1)))
     for place, (first, second, third) in enumerate(padded[:, one].T for one in fields):

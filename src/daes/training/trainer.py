@@ -219,7 +219,7 @@ class StreamTrainer:
         self.seconds = time.perf_counter() - self._started
         for callback in self.callbacks:
             callback(self, batch, logits)
-        if self._record_is_due(len(batch)):
+        if self._record_is_due(self.rows, len(batch)):
             self._record()
         if self.config.record_every is None and len(self.history) >= _MAX_RECORDS:
             self.history = self.history[1::2]
@@ -290,17 +290,21 @@ class StreamTrainer:
             else:
                 self.store.save_async(self.batches, self.state_dict(), copy=False)
 
-    def _record_is_due(self, new: int) -> bool:
+    def _record_is_due(self, rows: int, new: int) -> bool:
+        """Whether the metrics are recorded after so many rows, some of which are new."""
         if self.config.record_every is not None:
-            return _crossed(self.config.record_every, self.rows - new, self.rows)
+            return _crossed(self.config.record_every, rows - new, rows)
         # A record sorts the window, which is cheap once per eighth of the window; closer records hardly differ.
         last = self.history[-1]["rows"] if self.history else 0
-        return self.rows - last >= self._spacing * min(self.rows, self.config.window) / 8
+        return rows - last >= self._spacing * min(rows, self.config.window) / 8
+
+    def _computed(self) -> dict[str, float]:
+        return self.metrics.compute()
 
     def _record(self) -> None:
         if self.rows and (not self.history or self.history[-1]["rows"] != self.rows):
             self._measure()
-            record = {**self.metrics.compute(), "rows": float(self.rows), "seconds": self.seconds}
+            record = {**self._computed(), "rows": float(self.rows), "seconds": self.seconds}
             self.history.append(record)
             _log.info("%d rows: AUC %.4f, LogLoss %.4f", self.rows, record["window_auc"], record["window_logloss"])
             for callback in self.on_record:
