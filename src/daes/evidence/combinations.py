@@ -1,6 +1,7 @@
 """Errors of a model per combination of two or three values, and the choice of the fields to combine."""
 
 from collections.abc import Callable, Sequence
+from math import comb
 from typing import Any, Self
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from daes import native
 from daes.embedding.precision import KeepsPrecision
+from daes.evidence.division import Division
 from daes.evidence.recent import GRAIN
 from daes.native import arrays
 
@@ -67,6 +69,18 @@ class Combinations(KeepsPrecision):
         self.weight = nn.Parameter(torch.full((count,), self._start))
         self.register_buffer("fields", torch.full((count, 3), _NONE, dtype=torch.int64))
         self.register_buffer("errors", torch.zeros(count, cells, 2, dtype=torch.float64))
+        self._division: Division | None = None
+        self._ratings = torch.empty(0, dtype=torch.float64)
+
+    def divide(self, division: Division | None) -> list[Tensor]:
+        """Let several processes `choose` and `read` together, which all of them call; None for each by itself again.
+
+        Returns the tensors that they change, which the caller places in memory that all of them share.
+        """
+        self._division = division
+        most = max(comb(_MOST_FIELDS, 2), _MOST_FIELDS * self.num_pairs)
+        self._ratings = torch.empty(0 if division is None else most, dtype=torch.float64)
+        return [] if division is None else [self.errors, self._ratings]
 
     def places(self, values: Tensor) -> Tensor:
         """The cell of each combination, (B, K), counted through all of them."""
@@ -145,7 +159,7 @@ class Combinations(KeepsPrecision):
 
         def best(candidates: Places, stay: set[Fields], count: int) -> list[Fields]:
             known = candidates[~(candidates[:, None] == _as_places(sorted(stay))).all(2).any(1)]
-            rated = rate(columns, error, variance, known, self.errors.shape[1])
+            rated = self._rate(columns, error, variance, known)
             order = [place for place in np.argsort(-rated, kind="stable")[:count] if rated[place] > -np.inf]
             found = [tuple(one for one in fields if one != _NONE) for fields in known[order].tolist()]
             return [*sorted(stay), *found][:count]
@@ -159,6 +173,26 @@ class Combinations(KeepsPrecision):
         fresh = self._place(before, pairs, range(self.num_pairs))
         fresh += self._place(before, triples, range(self.num_pairs, len(before)))
         self.read(values, labels, logits, rows, fresh)
+
+    def _rate(
+        self,
+        columns: NDArray[np.int32],
+        error: NDArray[np.float64],
+        variance: NDArray[np.float64],
+        candidates: Places,
+    ) -> NDArray[np.float64]:
+        """`rate`; processes that share the work rate some of the candidates each."""
+        division, cells = self._division, self.errors.shape[1]
+        threads = _threads(division)
+        if division is None:
+            return rate(columns, error, variance, candidates, cells, threads)
+        own = slice(*division.part_of(len(candidates)))
+        rated = rate(columns, error, variance, candidates[own], cells, threads)
+        self._ratings[own] = torch.from_numpy(rated)
+        division.meet()
+        found: NDArray[np.float64] = self._ratings[: len(candidates)].numpy().copy()
+        division.meet()  # all have read them
+        return found
 
     def _place(self, before: Sequence[Fields], chosen: Sequence[Fields], places: range) -> list[int]:
         """Put chosen fields that are new in the places of those that were there before and are not chosen."""
@@ -183,18 +217,18 @@ class Combinations(KeepsPrecision):
     @torch.no_grad()
     def read(self, values: Tensor, labels: Tensor, logits: Tensor, rows: float, which: Sequence[int]) -> None:
         """Set the errors of these combinations to those of a sample of scored rows that stands for `rows` rows."""
+        if self._division is not None:
+            which = which[self._division.rank :: self._division.count]
         if not which:
             return
         times = rows / max(len(labels), 1)
         clicked, scores = labels.float(), logits.float()
         if native.serves(clicked, scores, self.fields, self.errors):
             given = values.int().numpy(), clicked.numpy(), scores.numpy()
-            chosen = self.fields.numpy(), np.array(which, np.int64)
-            arrays.read_errors(*given, times, *chosen, self.errors.numpy(), _PRIME, _threads())
+            chosen, threads = (self.fields.numpy(), np.array(which, np.int64)), _threads(self._division)
+            arrays.read_errors(*given, times, *chosen, self.errors.numpy(), _PRIME, threads)
             return
-        # All processes may write the result into errors that they share, but not what leads to it.
-        found = self.errors.clone()
-        found[list(which)] = 0
+        found = torch.zeros_like(self.errors)
         only = torch.zeros(len(self.fields), dtype=torch.bool, device=self.fields.device)
         only[list(which)] = True
         self._add(found, values, labels, logits, times, only)
@@ -227,13 +261,14 @@ def rate(
     variance: NDArray[np.float64],
     candidates: Places,
     cells: int,
+    threads: int = 1,
 ) -> NDArray[np.float64]:
     """Rating of each candidate's fields: Σ_cells (S² − V) / (V + 1), or −∞ for too many cells.
 
     **Shape.** values (N, fields), error and variance (N,), candidates (C, 3), pairs with −1 → (C,).
     """
     if native.serves():
-        return arrays.rate(values, error, variance, candidates, cells, _PRIME, _MOST_CELLS * len(error), _threads())
+        return arrays.rate(values, error, variance, candidates, cells, _PRIME, _MOST_CELLS * len(error), threads)
     found = np.full(len(candidates), -np.inf)
     padded = np.pad(values.astype(np.int64), ((0, 0), (0, 1)))
     for place, (first, second, third) in enumerate(padded[:, one].T for one in candidates):
@@ -249,9 +284,12 @@ def _hash(first: Any, second: Any, cells: int) -> Any:
     return (first * _PRIME + second) % cells
 
 
-def _threads() -> int:
-    """Two where torch has one: a step has to wait for this, and its helper has nothing to do meanwhile."""
-    return max(2, torch.get_num_threads())
+def _threads(division: Division | None) -> int:
+    """Two where torch has one: a step has to wait for this, and its helper has nothing to do meanwhile.
+
+    Processes that share the work have no core for a second one.
+    """
+    return max(2 if division is None else 1, torch.get_num_threads())
 
 
 def _as_places(chosen: Sequence[Fields]) -> Places:

@@ -1,6 +1,6 @@
 """Log odds from counts of past clicks, as inputs of a network."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from math import comb, log
 from typing import Any, Self, TypeVar
@@ -15,6 +15,7 @@ from daes.embedding import kernels
 from daes.embedding.precision import KeepsPrecision
 from daes.embedding.search import count_below, finite
 from daes.evidence.combinations import Combinations
+from daes.evidence.division import Division
 from daes.evidence.odds import NO_CUT, confidence, cut_points, log_odds
 from daes.evidence.options import Evidence
 from daes.evidence.recent import RecentErrors
@@ -106,9 +107,9 @@ class EvidenceInputs(KeepsPrecision):
         self.recent: RecentErrors | None = None
         self._counts: Counts | None = None
         self._tables: tuple[Tensor, ...] | None = None  # see `tabled`
-        self._part = 0, 1
-        self._meet: Callable[[], None] | None = None
         self._grown_from: int | None = None  # rows before an update that `refit` has yet to follow
+        self.division: Division | None = None
+        """How counting is divided among processes; None if it is not."""
         if self.dim and options.recent is not None:
             cells = 1 + numbers * (options.bins + 1) + len(self.row_counts)
             self.recent = RecentErrors(cells, 1 + columns, options.recent, options.strength)
@@ -191,6 +192,8 @@ class EvidenceInputs(KeepsPrecision):
         were looked up since the last update, if they were. Without `refit`, that must be called before anything else.
         """
         new, sample = labels.shape[0], self.sample
+        if self.division is not None:
+            raise ValueError("counting is divided among several processes, which call update_together")
         if found is None:
             for name, given, columns in (
                 ("numbers", numbers, self.num_numerical),
@@ -208,9 +211,7 @@ class EvidenceInputs(KeepsPrecision):
         before = 0 if sample is None else sample.count
         cut = sample is not None and _cut_after(before, before + new)
         if counts is not None:
-            counts.count(numbers, rows, labels, logits, found, numbers_too=not cut, part=self._part)
-        elif self._part != (0, 1):
-            raise ValueError("columns are divided among several processes where compiled loops serve")
+            counts.count(numbers, rows, labels, logits, found, numbers_too=not cut)
         else:
             self._count_plainly(numbers, rows, labels, logits, cut)
         if sample is not None:
@@ -222,27 +223,53 @@ class EvidenceInputs(KeepsPrecision):
     def refit(self) -> None:
         """Cut bins, and choose combinations, anew if the stream has doubled by the last `update`, which left that."""
         before, self._grown_from = self._grown_from, None
-        if before is None:
-            return
-        if self._meet is not None:
-            self._meet()  # all columns are counted
-        kept = self._cut_anew()
-        self._combine_anew(kept, before)
+        if before is not None:
+            self._combine_anew(self._cut_anew(), before)
 
-    def divide(self, part: int, parts: int, meet: Callable[[], None]) -> list[Tensor]:
-        """Let `update` count only columns and combinations `part`, `part` + `parts`, …, if compiled loops can.
+    def divide(self, division: Division | None) -> list[Tensor]:
+        """Let several processes count rows together, with `update_together`, if compiled loops can.
 
-        With `part` = `parts` it counts none of them, with (0, 1) all again. Returns the tensors that it changes, which
-        the caller places in memory shared by all parts; an empty list if columns cannot be divided.
-
-        Args:
-            meet: waits until all parts have called it.
+        Returns the tensors that they change, which the caller places in memory that all of them share; an empty list if
+        counting cannot be divided. With None, each counts by itself again.
         """
-        if self.frozen or self.options.half_life is not None or self.counts() is None:
+        self.division = None
+        if self.combinations is not None:
+            self.combinations.divide(None)
+        sampled = [] if self.sample is None else self.sample.divide()
+        counts = self.counts()
+        cells = self._numbers * (self.options.bins + 1) + self.table_rows
+        divided = not self.frozen and self.options.half_life is None and counts is not None and cells < 2**31
+        if division is None or not divided:
             return []
-        self._part, self._meet = (part, parts), meet
+        self.division = division
         found = [self.number_counts, self.row_counts]
-        return [*found, *(one.errors for one in (self.recent, self.combinations) if one is not None)]
+        found += [] if self.recent is None else [self.recent.errors]
+        found += [] if self.combinations is None else self.combinations.divide(division)
+        return [*found, *sampled]
+
+    @torch.no_grad()
+    def update_together(self, numbers: Tensor, rows: Tensor, labels: Tensor, logits: Tensor | None) -> None:
+        """As `update` in one process: the labels (B,) of all rows, and the rest of those that this process looks up.
+
+        These are its `Division.part_of` all rows, of which there is at least one.
+        """
+        division, sample, new = self.division, self.sample, len(labels)
+        assert division is not None
+        start, stop = division.part_of(new)
+        own = labels[start:stop]
+        counts = self._counts_for(numbers, rows, own, logits)
+        if counts is None or len(rows) != len(own):
+            raise ValueError("counting is divided among several processes where compiled loops serve")
+        before = 0 if sample is None else sample.count
+        cut = sample is not None and _cut_after(before, before + new)
+        noted = counts.note(numbers, rows, own, logits, new - stop, division.buffer)
+        everyone = division.gather(noted, division.sizes(new))
+        counts.count_columns(everyone, labels, scored=logits is not None, numbers_too=not cut, part=division.columns)
+        if sample is not None:
+            sample.update(numbers, rows, own, logits, part=(start, new))
+        if cut:
+            division.meet()  # all columns are counted, and all rows kept
+            self._combine_anew(self._cut_anew(), before)
 
     @torch.no_grad()
     def _count_plainly(self, numbers: Tensor, rows: Tensor, labels: Tensor, logits: Tensor | None, cut: bool) -> None:

@@ -70,15 +70,35 @@ class RowSample(KeepsPrecision):
         """Rows kept at present."""
         return min(self.count, self.size)
 
+    def divide(self) -> list[Tensor]:
+        """What several processes that keep one sample write into: all but their own counts of rows.
+
+        These tensors may then be moved, before anything else is done with the sample.
+        """
+        self._host = None
+        return [self.numerical, self.missing, self.categorical, self.label, self.logit]
+
     def rows(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The rows kept: numbers with NaN = missing, categories, labels, logits."""
         kept = slice(self.filled)
         numbers = self.numerical[kept].masked_fill(self.missing[kept], torch.nan)
         return numbers, self.categorical[kept], self.label[kept], self.logit[kept]
 
-    def update(self, numerical: Tensor, categorical: Tensor, label: Tensor, logit: Tensor | None = None) -> None:
-        """Observe the next rows: numerical (B, q), categorical (B, p), label and logit (B,)."""
-        host, rows = self._known(), label.shape[0]
+    def update(
+        self,
+        numerical: Tensor,
+        categorical: Tensor,
+        label: Tensor,
+        logit: Tensor | None = None,
+        *,
+        part: tuple[int, int] | None = None,
+    ) -> None:
+        """Observe the next rows: numerical (B, q), categorical (B, p), label and logit (B,).
+
+        With the part (n, m) these are the rows after the n first of m next ones: other processes observe the others, in
+        memory that all share, which needs compiled loops.
+        """
+        host, rows = self._known(), label.shape[0] if part is None else part[1]
         start, table = host.count, host.table
         host.count += rows
         if (
@@ -86,8 +106,10 @@ class RowSample(KeepsPrecision):
             and native.serves(numerical, categorical, label, logit)
             and all(one.dtype == torch.float32 for one in (numerical, label, logit) if one is not None)
         ):
-            host.compiled.keep(numerical, categorical, label, logit, *table.reaching(start, start + rows))
+            host.compiled.keep(numerical, categorical, label, logit, *table.reaching(start, start + rows), part)
             return
+        if part is not None:
+            raise ValueError("a sample is kept by several processes where compiled loops serve")
         self.seen.add_(rows)
         accepted = table.between(start, start + rows)
         table.forget(start + rows)
@@ -132,7 +154,8 @@ class RowSample(KeepsPrecision):
             count = int(self.seen)
             buffers = self.numerical, self.missing, self.categorical, self.label, self.logit, self.seen
             table = AcceptanceTable(make_schedule("exact", self.size, self.seed, self._origin()), count)
-            self._host = _Host(count, table, SampledRows(*buffers) if native.serves(*buffers) else None)
+            compiled = SampledRows(*buffers) if native.serves(*buffers) else None
+            self._host = _Host(count, table, compiled)
         return self._host
 
     @torch.no_grad()

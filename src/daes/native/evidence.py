@@ -1,7 +1,7 @@
 """Loops of `kernels.c` that count past clicks, look them up and note errors, on tensors that stay where they are."""
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from daes.native.threads import map_parts
 
 _APART = 16
 """`APART` of `kernels.c`."""
+_ERRORS = 12
+"""The size of `row_errors` of `kernels.c`, in numbers of 32 bits."""
 
 
 class _Cells(ctypes.Structure):
@@ -173,13 +175,8 @@ class Counts:
         found: Found | None = None,
         *,
         numbers_too: bool = True,
-        part: tuple[int, int] = (0, 1),
     ) -> None:
-        """Count labelled rows, and note the errors of their logits. Where they were `found`, they need no search.
-
-        With the part (r, n), columns and combinations r, r + n, … are counted, by which nothing must have been `found`;
-        none of them if r is n.
-        """
+        """Count labelled rows, and note the errors of their logits. Where they were `found`, they need no search."""
         where = found or Found(rows, self.q)
         native._library.daes_count(
             self.address,
@@ -191,8 +188,81 @@ class Counts:
             labels.shape[0],
             numbers_too,
             found is not None,
-            *part,
         )
+
+    def note(
+        self,
+        numbers: Tensor,
+        rows: Tensor,
+        labels: Tensor,
+        logits: Tensor | None,
+        later: int,
+        buffer: Callable[[int, Tensor], Tensor],
+    ) -> Tensor:
+        """Look up labelled rows, after which `later` ones come, for `count_columns`: (B, …) whole numbers.
+
+        Args:
+            buffer: makes a vector of so many numbers of the kind of a tensor.
+        """
+        count, columns = rows.shape[0], self.q + rows.shape[1]
+        width = _ERRORS + 2 * columns
+        noted = buffer(count * width, self._slots).view(count, width)
+        cells = noted.data_ptr() + 4 * count * _ERRORS
+        native._library.daes_note(
+            self.address,
+            numbers.data_ptr(),
+            rows.data_ptr(),
+            labels.data_ptr(),
+            None if logits is None else logits.data_ptr(),
+            count,
+            later,
+            noted.data_ptr(),
+            cells,
+            cells + 4 * count * columns,
+        )
+        return noted
+
+    def count_columns(
+        self,
+        noted: Sequence[Tensor],
+        labels: Tensor,
+        *,
+        scored: bool,
+        numbers_too: bool = True,
+        part: tuple[int, int] = (0, 1),
+    ) -> None:
+        """Count all rows that several processes noted, one part after the other, with the labels of all.
+
+        With the part (r, n), columns and combinations r, r + n, … are counted; none of them if r is n.
+        """
+        parts = (_Noted * len(noted))()
+        for one, given in zip(parts, noted, strict=True):
+            count, width = given.shape
+            cells = given.data_ptr() + 4 * count * _ERRORS
+            one.rows, one.errors, one.cells = count, given.data_ptr(), cells
+            one.values = cells + 2 * count * (width - _ERRORS)
+        rows = len(labels)
+        distinct, sums = torch.empty(rows, dtype=torch.int64), torch.empty(rows, 8, dtype=torch.float64)
+        native._library.daes_count_columns(
+            self.address,
+            ctypes.addressof(parts),
+            len(parts),
+            labels.data_ptr(),
+            scored,
+            numbers_too,
+            *part,
+            distinct.data_ptr(),
+            sums.data_ptr(),
+        )
+
+
+class _Noted(ctypes.Structure):
+    """`noted_rows` of `kernels.c`."""
+
+    _fields_ = (
+        ("rows", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("errors", "cells", "values")),
+    )
 
 
 def _pointers(tensors: Sequence[Tensor | None]) -> list[int | None]:
@@ -236,6 +306,7 @@ class SampledRows:
         self._tensors = tensors
         pointers = [one.data_ptr() for one in tensors]
         self._sample = _Sample(tensors[0].shape[1], tensors[2].shape[1], *pointers)
+        self._last = torch.empty(len(tensors[0]), dtype=torch.int32)
         self._address = ctypes.addressof(self._sample)
 
     def keep(
@@ -246,9 +317,14 @@ class SampledRows:
         logits: Tensor | None,
         positions: NDArray[np.int64],
         targets: NDArray[np.int64],
+        part: tuple[int, int] | None = None,
     ) -> None:
-        """See the next rows, of which those at the `positions` go to the slots `targets`."""
+        """See the next rows, of which those at the `positions` go to the slots `targets`.
+
+        With the part (n, m) these are the rows after the n first of m next ones; other processes see the others.
+        """
         count = positions.size
+        before, of_all = part or (0, labels.shape[0])
         native._library.daes_keep(
             self._address,
             numbers.data_ptr(),
@@ -256,7 +332,10 @@ class SampledRows:
             labels.data_ptr(),
             None if logits is None else logits.data_ptr(),
             labels.shape[0],
+            before,
+            of_all,
             address(positions) if count else None,
             address(targets) if count else None,
             count,
+            self._last.data_ptr(),
         )

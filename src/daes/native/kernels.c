@@ -267,12 +267,13 @@ INLINE void find_bin(const evidence *e, int64_t f, const float *from, int64_t ro
     for (int64_t i = 0; i < rows; i++) cells[i * stride] = passed[i];
 }
 
-/* The cells of numbers (rows, q), rows of them `stride` apart. */
-INLINE void find_bins(const evidence *e, const float *numbers, int64_t rows, int32_t *cells, int64_t stride) {
+/* The cells of numbers (rows, q), those of rows `stride` apart and of columns `apart`. */
+INLINE void find_bins(const evidence *e, const float *numbers, int64_t rows, int32_t *cells, int64_t stride,
+                      int64_t apart) {
     for (int64_t start = 0; start < rows; start += ROWS)
         for (int64_t f = 0; f < e->q; f++) {
             const int64_t here = rows - start < ROWS ? rows - start : ROWS;
-            find_bin(e, f, numbers + start * e->q + f, here, cells + start * stride + f, stride);
+            find_bin(e, f, numbers + start * e->q + f, here, cells + start * stride + f * apart, stride);
         }
 }
 
@@ -308,24 +309,17 @@ static inline int32_t value_of_bin(const evidence *e, const divisor *by, int64_t
     return (int32_t)remainder_of(by, (uint32_t)(cell - f * (e->bins + 1)) / (uint32_t)e->each);
 }
 
-/* The cells of numbers (rows, q) and of places (rows, p) in the table; if not `distinct`, one slot for each of them.
- * Of columns, every `parts`-th is looked up, from `part` on. */
+/* The cells of numbers (rows, q) and of places (rows, p) in the table; if not `distinct`, one slot for each of them. */
 INLINE void find_cells(const evidence *e, const float *numbers, const int64_t *places, int64_t rows, int distinct,
-                       int64_t part, int64_t parts, found_cells *to) {
+                       found_cells *to) {
     const int64_t q = e->q, p = e->p, n = q + p, first = q * (e->bins + 1), combined = e->num_combined;
     const divisor by = divisor_of(e->combined_cells);
     int64_t *cells = to->cells, found = 0;
     int32_t *slots = to->slots, *known = e->slots;
     to->rows = rows;
-    find_bins(e, numbers, rows, slots, n);
-    for (int64_t i = 0; combined && parts > 1 && i < rows; i++) { /* combinations are of all columns */
-        for (int64_t f = 0; f < q; f++)
-            to->values[f * (rows + APART) + i] = value_of_bin(e, &by, f, slots[i * n + f]);
-        for (int64_t f = 0; f < p; f++)
-            to->values[(q + f) * (rows + APART) + i] = (int32_t)remainder_of(&by, places[i * p + f]);
-    }
+    find_bins(e, numbers, rows, slots, n, 1);
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t f = part; f < q; f += parts) {
+        for (int64_t f = 0; f < q; f++) {
             int64_t cell = slots[i * n + f], fresh = !distinct || known[cell] < 0;
             if (combined) to->values[f * (rows + APART) + i] = value_of_bin(e, &by, f, cell);
             int32_t slot = fresh ? (int32_t)found : known[cell];
@@ -336,7 +330,7 @@ INLINE void find_cells(const evidence *e, const float *numbers, const int64_t *p
         }
     to->bins = found;
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t f = part; f < p; f += parts) {
+        for (int64_t f = 0; f < p; f++) {
             int64_t k = i * p + f, cell = first + places[k];
             if (combined) to->values[(q + f) * (rows + APART) + i] = (int32_t)remainder_of(&by, places[k]);
             if (distinct && k + AHEAD < rows * p) PREFETCH(known + first + places[k + AHEAD]);
@@ -350,7 +344,7 @@ INLINE void find_cells(const evidence *e, const float *numbers, const int64_t *p
     sort_places(cells + to->bins, cells + found, found - to->bins, first + e->table_rows);
     for (int64_t k = to->bins; k < found; k++) known[cells[k]] = (int32_t)k;
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t f = part; f < p; f += parts) slots[i * n + q + f] = known[first + places[i * p + f]];
+        for (int64_t f = 0; f < p; f++) slots[i * n + q + f] = known[first + places[i * p + f]];
     for (int64_t k = 0; k < found; k++) known[cells[k]] = -1;
 }
 
@@ -440,7 +434,7 @@ static inline void put_errors(const evidence *e, const found_cells *of, const in
 /* EvidenceInputs without pairs: numbers (rows, q), places (rows, p) -> out (rows, q + 2p). */
 FAST void daes_evidence(const evidence *e, found_cells *to, const float *numbers, const int64_t *places, int64_t rows,
                         float *out) {
-    find_cells(e, numbers, places, rows, 0, 0, 1, to);
+    find_cells(e, numbers, places, rows, 0, to);
     past_clicks(e, to);
     for (int64_t i = 0; i < rows; i++)
         put_clicks(e, to, to->slots + i * (e->q + e->p), out + i * (e->q + 2 * (e->ids ? e->p : 0)));
@@ -449,7 +443,7 @@ FAST void daes_evidence(const evidence *e, found_cells *to, const float *numbers
 /* EvidenceInputs.recent_errors: numbers (rows, q), places (rows, p) -> out (rows, 2 (1 + q + p)). */
 FAST void daes_recall(const evidence *e, found_cells *to, const float *numbers, const int64_t *places, int64_t rows,
                       float *out) {
-    find_cells(e, numbers, places, rows, 0, 0, 1, to);
+    find_cells(e, numbers, places, rows, 0, to);
     float of_all[2];
     past_errors(e, to, of_all);
     for (int64_t i = 0; i < rows; i++)
@@ -509,7 +503,7 @@ INLINE void put_combined(const evidence *e, const found_cells *of, int64_t start
 /* EvidenceInputs.combined, before its weights: numbers (rows, q), places (rows, p) -> out (rows, num_combined). */
 FAST void daes_combine(const evidence *e, found_cells *of, const float *numbers, const int64_t *places, int64_t rows,
                        float *out) {
-    find_cells(e, numbers, places, rows, 0, 0, 1, of);
+    find_cells(e, numbers, places, rows, 0, of);
     put_combined(e, of, 0, rows, out);
 }
 
@@ -544,34 +538,54 @@ typedef struct {
     four clicks, errors;
 } added;
 
+/* What a scored row adds to errors: those that fade, as above, and those of Combinations with their variance. */
+typedef struct {
+    four fading;
+    double error, variance;
+} row_errors;
+
+/* The scores of at most ROWS rows, the first of which is of this age, and what is left of their errors. */
+INLINE void fade_rows(const evidence *e, const float *logits, int64_t rows, int64_t age, double *score, double *weight,
+                      double *faster) {
+    for (int64_t i = 0; i < ROWS; i++) {
+        const double own = (double)(age > i ? age - i : 0);
+        weight[i] = power_of_two(own / -e->half_life);
+        faster[i] = power_of_two(FASTER * own / -e->half_life);
+    }
+    for (int64_t i = 0; i < rows; i++) score[i] = 1 / (1 + exp(-(double)logits[i]));
+}
+
+/* The errors of at most ROWS rows, the first of which is of this age. */
+INLINE void note_errors(const evidence *e, const float *labels, const float *logits, int64_t rows, int64_t age,
+                        row_errors *noted) {
+    double weight[ROWS], faster[ROWS], score[ROWS];
+    fade_rows(e, logits, rows, age, score, weight, faster);
+    for (int64_t i = 0; i < rows; i++) {
+        const double error = labels[i] - score[i], variance = score[i] * (1 - score[i]);
+        noted[i].fading = (four){grained(error * weight[i]), grained(variance * weight[i]), grained(error * faster[i]),
+                                 grained(variance * faster[i])};
+        noted[i].error = grained(error);
+        noted[i].variance = grained(variance);
+    }
+}
+
 /* What labelled rows add, summed up for every cell, and in `total` for all rows; without logits there are no errors. */
 INLINE void sum_up(const evidence *e, const found_cells *of, const float *labels, const float *logits, int64_t rows,
-                   int64_t part, int64_t parts, added *total) {
+                   added *total) {
     const int64_t n = e->q + e->p, counted = e->q + (e->ids ? e->p : 0);
     added *sums = (added *)of->sums;
     memset(sums, 0, of->count * sizeof(added));
     for (int64_t start = 0; start < rows; start += ROWS) {
         const int64_t here = rows - start < ROWS ? rows - start : ROWS;
         double weight[ROWS] = {0}, faster[ROWS] = {0}, score[ROWS] = {0};
-        if (logits) {
-            for (int64_t i = 0; i < ROWS; i++) {
-                const double age = (double)(start + i < rows ? rows - 1 - start - i : 0);
-                weight[i] = power_of_two(age / -e->half_life);
-                faster[i] = power_of_two(FASTER * age / -e->half_life);
-            }
-            for (int64_t i = 0; i < here; i++) score[i] = 1 / (1 + exp(-(double)logits[start + i]));
-        }
+        if (logits) fade_rows(e, logits + start, here, rows - 1 - start, score, weight, faster);
         for (int64_t i = 0; i < here; i++) {
             const double label = labels[start + i], error = label - score[i], variance = score[i] * (1 - score[i]);
             const four clicks = {1, label, 0, 0};
             const four errors = {grained(error * weight[i]), grained(variance * weight[i]), grained(error * faster[i]),
                                  grained(variance * faster[i])};
             const int32_t *slots = of->slots + (start + i) * n;
-            for (int64_t f = part; f < e->q; f += parts) {
-                sums[slots[f]].clicks += clicks;
-                sums[slots[f]].errors += errors;
-            }
-            for (int64_t f = e->q + part; f < counted; f += parts) {
+            for (int64_t f = 0; f < counted; f++) {
                 sums[slots[f]].clicks += clicks;
                 sums[slots[f]].errors += errors;
             }
@@ -592,7 +606,7 @@ static inline void add_errors(double *errors, double factor, double faster, cons
 
 /* Note the errors of scored rows (Combinations.update). */
 INLINE void note_combined(const evidence *e, const found_cells *of, const float *labels, const float *logits,
-                          int64_t rows, int64_t part, int64_t parts) {
+                          int64_t rows) {
     const divisor by = divisor_of(e->combined_cells);
     double *errors = of->sums, *variances = of->sums + rows; /* which are summed up later */
     int32_t cells[BLOCK];
@@ -601,7 +615,7 @@ INLINE void note_combined(const evidence *e, const found_cells *of, const float 
         errors[i] = grained(labels[i] - score);
         variances[i] = grained(score * (1 - score));
     }
-    for (int64_t k = part; k < e->num_combined; k += parts)
+    for (int64_t k = 0; k < e->num_combined; k++)
         for (int64_t i = 0, count; e->combined[3 * k] >= 0 && i < rows; i += count) {
             double *own = e->combined_errors + 2 * k * by.by;
             count = rows - i < BLOCK ? rows - i : BLOCK;
@@ -613,50 +627,148 @@ INLINE void note_combined(const evidence *e, const found_cells *of, const float 
         }
 }
 
-/* Count labelled rows (EvidenceInputs.update), in bins of numbers only where `numbers_too` says so, and note the errors
- * of their logits, if these are given (RecentErrors.update, Combinations.update). Cells are found here unless they are
- * `known`. Of columns and of combinations every `parts`-th is counted, from `part` on, and none if that is `parts`:
- * others are counted elsewhere. */
-FAST void daes_count(const evidence *e, found_cells *of, const float *numbers, const int64_t *places,
-                     const float *labels, const float *logits, int64_t rows, int64_t numbers_too, int64_t known,
-                     int64_t part, int64_t parts) {
-    if (part == parts) {
-        double clicks = 0;
-        for (int64_t i = 0; i < rows; i++) clicks += labels[i];
-        e->total[0] += (double)rows;
-        e->total[1] += clicks;
-        if (logits && e->errors) *e->clock += rows;
-        return;
-    }
-    if (!known) find_cells(e, numbers, places, rows, 1, part, parts, of);
-    if (logits && e->combined_errors) note_combined(e, of, labels, logits, rows, part, parts);
-    if (!e->errors) logits = NULL;
-    const int64_t count = counted_cells(e, of);
-    const added *sums = (const added *)of->sums;
-    added total = {{0}, {0}};
-    sum_up(e, of, labels, logits, rows, part, parts, &total);
-    e->total[0] += total.clicks[0];
-    e->total[1] += total.clicks[1];
-    for (int64_t k = numbers_too ? 0 : of->bins; k < count; k++) {
-        double *own = counts_of(e, of->cells[k]);
-        if (k + CELLS < count) PREFETCH(counts_of(e, of->cells[k + CELLS]));
-        own[0] += sums[k].clicks[0];
-        own[1] += sums[k].clicks[1];
-    }
-    if (!logits) return;
-    const double now = (double)(*e->clock += rows), rate = 1 / e->half_life, past = (e->errors[4] - now) * rate;
-    if (!part) add_errors(e->errors, power_of_two(past), power_of_two(FASTER * past), &total.errors, now);
+/* Let the errors of some cells fade until now, and add new ones; `more` are those of each cell. */
+INLINE void fade_and_add(const evidence *e, const int64_t *cells, int64_t count, const added *more, double now) {
+    const double rate = 1 / e->half_life;
     for (int64_t start = 0; start < count; start += CELLS) {
-        const int64_t here = count - start < CELLS ? count - start : CELLS, *cells = of->cells + start;
+        const int64_t here = count - start < CELLS ? count - start : CELLS, *own = cells + start;
         double factor[CELLS] = {0}, faster[CELLS], *errors = e->errors + 5;
         for (int64_t k = 0; k < here; k++) {
-            if (start + k + CELLS < count) PREFETCH(errors + 5 * cells[k + CELLS]);
-            factor[k] = (errors[5 * cells[k] + 4] - now) * rate;
+            if (start + k + CELLS < count) PREFETCH(errors + 5 * own[k + CELLS]);
+            factor[k] = (errors[5 * own[k] + 4] - now) * rate;
         }
         for (int k = 0; k < CELLS; k++) faster[k] = power_of_two(FASTER * factor[k]);
         for (int k = 0; k < CELLS; k++) factor[k] = power_of_two(factor[k]);
         for (int64_t k = 0; k < here; k++)
-            add_errors(errors + 5 * cells[k], factor[k], faster[k], &sums[start + k].errors, now);
+            add_errors(errors + 5 * own[k], factor[k], faster[k], &more[start + k].errors, now);
+    }
+}
+
+/* The same of all rows. */
+INLINE void fade_and_add_all(const evidence *e, const four *more, double now) {
+    const double past = (e->errors[4] - now) * (1 / e->half_life);
+    add_errors(e->errors, power_of_two(past), power_of_two(FASTER * past), more, now);
+}
+
+/* Add views and clicks to the counts of some cells; `more` are those of each cell. */
+INLINE void add_clicks(const evidence *e, const int64_t *cells, int64_t count, const added *more) {
+    for (int64_t k = 0; k < count; k++) {
+        double *own = counts_of(e, cells[k]);
+        if (k + CELLS < count) PREFETCH(counts_of(e, cells[k + CELLS]));
+        own[0] += more[k].clicks[0];
+        own[1] += more[k].clicks[1];
+    }
+}
+
+/* Count labelled rows (EvidenceInputs.update), in bins of numbers only where `numbers_too` says so, and note the errors
+ * of their logits, if these are given (RecentErrors.update, Combinations.update). Cells are found here unless they are
+ * `known`. */
+FAST void daes_count(const evidence *e, found_cells *of, const float *numbers, const int64_t *places,
+                     const float *labels, const float *logits, int64_t rows, int64_t numbers_too, int64_t known) {
+    if (!known) find_cells(e, numbers, places, rows, 1, of);
+    if (logits && e->combined_errors) note_combined(e, of, labels, logits, rows);
+    if (!e->errors) logits = NULL;
+    const int64_t count = counted_cells(e, of), first = numbers_too ? 0 : of->bins;
+    const added *sums = (const added *)of->sums;
+    added total = {{0}, {0}};
+    sum_up(e, of, labels, logits, rows, &total);
+    e->total[0] += total.clicks[0];
+    e->total[1] += total.clicks[1];
+    add_clicks(e, of->cells + first, count - first, sums + first);
+    if (!logits) return;
+    const double now = (double)(*e->clock += rows);
+    fade_and_add_all(e, &total.errors, now);
+    fade_and_add(e, of->cells, count, sums, now);
+}
+
+/* Several processes count rows together: each looks up some of them (`daes_note`), and then counts some columns of all
+ * (`daes_count_columns`). Of `rows` rows, the errors, and by columns their cells and what they are in Combinations. */
+typedef struct {
+    int64_t rows;
+    const row_errors *errors;
+    const int32_t *cells, *values;
+} noted_rows;
+
+/* Look up and note numbers (rows, q), places (rows, p), labels and logits, which may be NULL (rows,), after which `later`
+ * rows come, into errors (rows,), cells and values (q + p, rows). */
+FAST void daes_note(const evidence *e, const float *numbers, const int64_t *places, const float *labels,
+                    const float *logits, int64_t rows, int64_t later, row_errors *errors, int32_t *cells,
+                    int32_t *values) {
+    const int64_t q = e->q, p = e->p, first = q * (e->bins + 1);
+    const divisor by = divisor_of(e->combined_cells);
+    find_bins(e, numbers, rows, cells, 1, rows);
+    for (int64_t start = 0; start < rows; start += ROWS) {
+        const int64_t stop = rows - start < ROWS ? rows : start + ROWS;
+        for (int64_t f = 0; f < p; f++) /* of rows that stay in the cache, column by column */
+            for (int64_t i = start; i < stop; i++) {
+                cells[(q + f) * rows + i] = (int32_t)(first + places[i * p + f]);
+                if (e->num_combined) values[(q + f) * rows + i] = (int32_t)remainder_of(&by, places[i * p + f]);
+            }
+        if (logits) note_errors(e, labels + start, logits + start, stop - start, later + rows - 1 - start, errors + start);
+    }
+    for (int64_t f = 0; e->num_combined && f < q; f++)
+        for (int64_t i = 0; i < rows; i++) values[f * rows + i] = value_of_bin(e, &by, f, cells[f * rows + i]);
+}
+
+/* `daes_count` of rows that were noted, in several parts with labels (all their rows,) one after the other; `scored` if
+ * they had logits. Of columns and of combinations every `parts`-th is counted, from `part` on, and none if that is
+ * `parts`. distinct and sums have room for as many cells as there are rows. */
+FAST void daes_count_columns(const evidence *e, const noted_rows *noted, int64_t num_noted, const float *labels,
+                             int64_t scored, int64_t numbers_too, int64_t part, int64_t parts, int64_t *distinct,
+                             added *sums) {
+    const int64_t n = e->q + (e->ids ? e->p : 0);
+    double clicks = 0;
+    int64_t rows = 0;
+    for (int64_t m = 0; m < num_noted; m++) rows += noted[m].rows;
+    for (int64_t i = 0; i < rows; i++) clicks += labels[i];
+    e->total[0] += (double)rows;
+    e->total[1] += clicks;
+    if (scored && e->errors) *e->clock += rows;
+    if (part == parts) return;
+    const divisor by = divisor_of(e->combined_cells);
+    for (int64_t k = part; scored && e->combined_errors && k < e->num_combined; k += parts)
+        for (int64_t m = 0; e->combined[3 * k] >= 0 && m < num_noted; m++) {
+            const found_cells of = {.rows = noted[m].rows - APART, .values = (int32_t *)noted[m].values};
+            double *own = e->combined_errors + 2 * k * by.by;
+            int32_t cells[BLOCK];
+            for (int64_t i = 0, count; i < noted[m].rows; i += count) {
+                const row_errors *errors = noted[m].errors + i;
+                count = noted[m].rows - i < BLOCK ? noted[m].rows - i : BLOCK;
+                find_combined(e, &of, &by, k, i, count, cells);
+                for (int64_t r = 0; r < count; r++) {
+                    own[2 * cells[r]] += errors[r].error;
+                    own[2 * cells[r] + 1] += errors[r].variance;
+                }
+            }
+        }
+    if (!e->errors) scored = 0;
+    const double now = scored ? (double)*e->clock : 0;
+    if (scored && !part) {
+        four total = {0};
+        for (int64_t m = 0; m < num_noted; m++)
+            for (int64_t i = 0; i < noted[m].rows; i++) total += noted[m].errors[i].fading;
+        fade_and_add_all(e, &total, now);
+    }
+    for (int64_t f = part; f < n; f += parts) {
+        int64_t found = 0;
+        const float *label = labels;
+        for (int64_t m = 0; m < num_noted; label += noted[m].rows, m++) {
+            const int32_t *cells = noted[m].cells + f * noted[m].rows;
+            for (int64_t i = 0; i < noted[m].rows; i++) {
+                int32_t slot = e->slots[cells[i]];
+                if (i + AHEAD < noted[m].rows) PREFETCH(e->slots + cells[i + AHEAD]);
+                if (slot < 0) {
+                    slot = e->slots[cells[i]] = (int32_t)found;
+                    sums[found] = (added){{0}, {0}};
+                    distinct[found++] = cells[i];
+                }
+                sums[slot].clicks += (four){1, label[i], 0, 0};
+                if (scored) sums[slot].errors += noted[m].errors[i].fading;
+            }
+        }
+        if (f >= e->q || numbers_too) add_clicks(e, distinct, found, sums);
+        if (scored) fade_and_add(e, distinct, found, sums, now);
+        for (int64_t k = 0; k < found; k++) e->slots[distinct[k]] = -1;
     }
 }
 
@@ -817,11 +929,16 @@ typedef struct {
 } row_sample;
 
 /* Put those of the next rows of a stream that are at the accepted `positions` into a sample; numbers (rows, q), places
- * (rows, p), labels and logits (rows,), which may be NULL. */
+ * (rows, p), labels and logits (rows,), which may be NULL. They are those after `before` of `all` rows, of which other
+ * processes keep the others; `last` (size,) is scratch space for that. */
 void daes_keep(const row_sample *s, const float *numbers, const int64_t *places, const float *labels,
-               const float *logits, int64_t rows, const int64_t *positions, const int64_t *targets, int64_t accepted) {
-    const int64_t q = s->q, p = s->p, seen = *s->seen, first = first_after(positions, accepted, seen);
+               const float *logits, int64_t rows, int64_t before, int64_t all, const int64_t *positions,
+               const int64_t *targets, int64_t accepted, int32_t *last) {
+    const int64_t q = s->q, p = s->p, seen = *s->seen + before;
+    int64_t first = first_after(positions, accepted, seen), end = first_after(positions, accepted, *s->seen + all);
+    for (int64_t k = first; rows < all && k < end; k++) last[targets[k]] = (int32_t)(k - first);
     for (int64_t k = first; k < accepted && positions[k] <= seen + rows; k++) {
+        if (rows < all && last[targets[k]] != k - first) continue; /* a later row, perhaps another process's, is kept */
         if (k + 1 < accepted) {
             PREFETCH(s->numbers + targets[k + 1] * q);
             for (int64_t f = 0; f < p; f += 8) PREFETCH(s->places + targets[k + 1] * p + f);
@@ -836,7 +953,7 @@ void daes_keep(const row_sample *s, const float *numbers, const int64_t *places,
         s->labels[slot] = labels[i] > 0;
         s->logits[slot] = logits ? logits[i] : FLT_MAX;
     }
-    *s->seen += rows;
+    *s->seen += all;
 }
 
 /* The normal score by Wichura's AS 241, PPND7, as in daes/embedding/normal.py, for ranks in (1e-11, 1 - 1e-11). */
@@ -1582,7 +1699,7 @@ static inline float *plain_of(const whole_model *m, const workspace *w, int64_t 
 FAST void daes_find(const whole_model *m, workspace *w, const float *numbers, const int64_t *ids, int64_t rows,
                     int64_t distinct) {
     daes_hash_rows(ids, m->sizes, m->offsets, rows, m->p, w->places);
-    find_cells(m->counts, numbers, w->places, rows, distinct != 0, 0, 1, w->found);
+    find_cells(m->counts, numbers, w->places, rows, distinct != 0, w->found);
     past_clicks(m->counts, w->found);
     if (m->recent) past_errors(m->counts, w->found, w->of_all);
 }

@@ -50,6 +50,13 @@ class Adagrad:
         """The index of a parameter among `parameters` and `sums`."""
         return next(place for place, one in enumerate(self.parameters) if one is parameter)
 
+    def of(self, parameters: Sequence[nn.Parameter], sums: Sequence[Tensor]) -> "Adagrad":
+        """The same of other parameters, with sums of their own: the settings are common to both."""
+        found = Adagrad([], 0.0)
+        found.parameters, found.sums, found.param_groups = list(parameters), list(sums), self.param_groups
+        found._steps = [torch.ones((), device=parameter.device) for parameter in parameters]
+        return found
+
     @torch.no_grad()
     def step(self) -> None:
         """Apply the gradients."""

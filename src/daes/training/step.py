@@ -202,8 +202,7 @@ class TrainingStep:
     ) -> None:
         """Apply the gradients; in a single process, distributions then observe the batch and evidence counts it."""
         if self.exchange is not None:
-            self.optimizers.step()
-            self.exchange.applied()
+            self.exchange.apply(self.optimizers)
             return
         model, found = self.model, None if self._whole is None else self._whole.found
         done = self._replay_end(inputs, logits, observing) if found is None else None
@@ -369,6 +368,10 @@ class TrainingStep:
             known = self._whole.norm()
             if known is not None:
                 return torch.tensor(known)
+        if exchange is not None and exchange.common is not None:
+            gradients, norm = exchange.common.gradients(), torch.tensor(exchange.common.norm)
+            self._scale(gradients, norm)
+            return norm
         table = None if exchange is None else exchange.own_rows
         gradients = [_values(one) for one in self._parameters if one.grad is not None and one is not table]
         if native.serves(*gradients) and all(one.dtype == torch.float32 for one in gradients):
@@ -379,11 +382,15 @@ class TrainingStep:
         if exchange is not None and table is not None:
             norm = torch.tensor(hypot(float(norm), exchange.norm_of_rows))
             gradients.append(_values(table))
+        self._scale(gradients, norm)
+        return norm
+
+    def _scale(self, gradients: list[Tensor], norm: Tensor) -> None:
+        """Scale gradients down if their norm is too large."""
         if self.config.clip_norm is not None:
             factor = (self.config.clip_norm / (norm + 1e-6)).clamp(max=1.0)
             for gradient in gradients:
                 gradient.mul_(factor.to(gradient.device))
-        return norm
 
 
 def _may_be_sparse(model: CTRModel, config: TrainConfig) -> bool:

@@ -12,7 +12,7 @@ from daes.stream.dataset import Dataset
 from daes.stream.source import BatchSource
 from daes.training.config import TrainConfig
 from daes.training.processes import Processes, ProcessTrainer, memory
-from daes.training.processes.trainer import _in_order, part_of
+from daes.training.processes.scores import in_order, part_of
 from daes.training.trainer import StreamTrainer
 
 EVIDENCE = {"pairs": 2, "bins": 8, "pair_bins": 4, "sample_rows": 50, "pair_cells": 64, "choose_after": 64}
@@ -99,7 +99,7 @@ def _share(rank, make_model, rows, schema, config, options, by_messages):
     processes.gather(None)
     if rank > 0:
         assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-    return before, [one.clone() for one in sums]
+    return before, [one.clone() for one in sums], len(trainer.bad_batches)
 
 
 @pytest.mark.parametrize("world", [2, 3])
@@ -108,10 +108,12 @@ def _share(rank, make_model, rows, schema, config, options, by_messages):
     [
         ({"backbone": "deepfm"}, {}),
         ({"backbone": "deepfm"}, {"clip_norm": 0.01}),
+        ({"backbone": "deepfm"}, {"max_norm": 0.35, "bad_batch": "skip"}),
+        ({"backbone": "deepfm", "backbone_options": {"hidden": (8,), "batch_norm": True}}, {}),
         ({"backbone": "dcnv2"}, {}),
         ({"backbone": "dcnv2", "categorical_options": {"mode": "vocabulary", "min_count": 2}}, {}),
     ],
-    ids=["compiled step", "clipped", "crosses", "vocabulary"],
+    ids=["compiled step", "clipped", "bad batches", "batch norm", "crosses", "vocabulary"],
 )
 def test_shared_memory_changes_no_bit(world, options, changes, in_processes, make_model, make_rows, schema):
     """Counted once, each column by one process, and each row of the table changed by one: as if each did it all."""
@@ -119,13 +121,16 @@ def test_shared_memory_changes_no_bit(world, options, changes, in_processes, mak
     told = in_processes(world, _share, make_model, rows, schema, config, options, True)
     shared = in_processes(world, _share, make_model, rows, schema, config, options, False)
     exactly = {"rtol": 0, "atol": 0, "equal_nan": True}
-    if changes:  # the norm of all rows is added up in another order
+    if "clip_norm" in changes:  # the norm of all rows is added up in another order
         exactly = {"rtol": 1e-5, "atol": 1e-6, "equal_nan": True}
-    for state, sums in shared:
+    for state, sums, bad in shared:
         for name, tensor in told[0][0].items():
             torch.testing.assert_close(state[name], tensor, msg=name, **exactly)
-        if not changes:
-            torch.testing.assert_close(sums[0], told[0][1][0], **exactly)
+        if "clip_norm" not in changes:
+            for one, other in zip(sums[:-1], told[0][1][:-1], strict=True):
+                torch.testing.assert_close(one, other, **exactly)
+        assert bad == told[0][2] == shared[0][2]
+        assert (0 < bad < 20) == ("max_norm" in changes)
     whole = told[0][1]
     table = next(place for place, one in enumerate(whole) if one.shape == told[0][0]["categorical.weight"].shape)
     torch.testing.assert_close(shared[0][1][table], whole[table], rtol=1e-5, atol=1e-6)
@@ -162,7 +167,7 @@ def test_scores_in_the_order_of_the_stream():
         for rank in range(3)
     ]
     assert [len(one) for one in told] == [2, 3, 5]
-    np.testing.assert_array_equal(_in_order(told, lengths), np.arange(10))
+    np.testing.assert_array_equal(in_order(told, lengths), np.arange(10))
 
 
 def _diverge(rank, make_model, rows, schema):

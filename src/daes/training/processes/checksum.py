@@ -1,12 +1,13 @@
 """Checksums of a model's tensors, to check that several processes still have the same model."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from zlib import crc32
 
 import torch
 from torch import Tensor
 
 from daes.embedding import DividedEmbedding
+from daes.embedding.processes import ProcessesDisagreeError
 from daes.model import CTRModel
 
 _AT_ONCE = 1 << 14
@@ -33,9 +34,22 @@ def model_checksum(model: CTRModel, turn: int = 0, shared: Collection[int] = ())
     }
 
 
+def check_equal(checksums: Sequence[Mapping[str, int]], row: int) -> None:
+    """Raise unless the models of all processes have the same checksums at a row of the stream."""
+    for number, checksum in enumerate(checksums):
+        differing = [name for name, value in checksums[0].items() if checksum[name] != value]
+        if differing:
+            raise ProcessesDisagreeError(
+                f"processes 0 and {number} have different models before row {row:,} "
+                f"({', '.join(differing[:3])}): they need the same kind of processor and device and the same torch"
+            )
+
+
 def _checksum(tensor: Tensor, turn: int) -> int:
-    flat = tensor.detach().contiguous().view(-1)
+    flat = tensor.detach().contiguous()
     if flat.numel() > _AT_ONCE:
         pieces = -(-flat.numel() // _AT_ONCE)
-        flat = flat[turn % pieces * _AT_ONCE :][:_AT_ONCE]
-    return crc32(flat.view(torch.uint8).cpu().numpy().data)
+        flat = flat.view(-1)[turn % pieces * _AT_ONCE :][:_AT_ONCE]
+    if flat.dtype == torch.bfloat16:  # which NumPy does not know
+        flat = flat.view(torch.int16)
+    return crc32(flat.cpu().numpy().data)

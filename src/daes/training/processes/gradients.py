@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from math import sqrt
+from math import hypot, sqrt
 
 import numpy as np
 import torch
@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from daes.embedding import DividedEmbedding
 from daes.model import CTRModel
 from daes.native import tensors as native
-from daes.training.optimizer import coalesced
+from daes.training.optimizer import Adagrad, Optimizers, coalesced
+from daes.training.processes.common import CommonParameters
 from daes.training.processes.group import Processes
 
 
@@ -25,9 +26,12 @@ class GradientExchange:
     The sum is divided among the processes: each receives and adds its share of all gradients. Of a table with sparse
     gradients only the rows that were looked up are sent, and row i belongs to the share of process i mod N. The sums of
     dense parameters are sent to all processes. So are those of a table, unless the processes share its memory
-    (`shared`) or it is a `DividedEmbedding`, whose rows belong to the share of the process that has them: then each
+    or it is a `DividedEmbedding`, whose rows belong to the share of the process that has them: then each
     process keeps the sums of its share, and its optimiser changes only these rows. Without tables with sparse
     gradients, as on CUDA devices, `torch.distributed` computes the sums.
+
+    Processes that share memory have one copy of all parameters (`divide`): each adds up and applies its share of all
+    gradients, dense ones included, and nothing is sent back.
 
     Every process gets the same bits, so that parameters stay equal if they were equal before.
     """
@@ -36,8 +40,8 @@ class GradientExchange:
         self.model = model
         self.processes = processes
         self.divided = model.categorical if isinstance(model.categorical, DividedEmbedding) else None
-        self.shared = False
-        """Whether all processes have one table, in shared memory."""
+        self.common: CommonParameters | None = None
+        """The parameters, if all processes have them in one memory."""
         self.norm_of_rows = 0.0
         """The norm, over all processes, of the last gradient of a table of which this process keeps a share."""
         self._flat = torch.empty(0)
@@ -57,20 +61,20 @@ class GradientExchange:
         """
         dense, tables = self._groups
         dense = [one for one in dense if one.requires_grad]  # a frozen one must not decay
+        if self.common is not None:
+            return self._in_memory(self.common, dense, loss, weight, row, buffers)
         tensors = [torch.zeros_like(one) if one.grad is None else one.grad for one in dense]
         tensors += [*buffers, loss.to((tensors or [loss])[0].dtype)]
         sizes = [tensor.numel() for tensor in tensors]
         flat = self._memory_for(sum(sizes), tensors[0])[: sum(sizes)]
         torch.cat([tensor.reshape(-1) for tensor in tensors], out=flat)
         rows, values, to = self._rows() if tables else (None, None, [])
-        everyone = self.processes.gather_numbers("step", row, weight, *to)
-        total = float(everyone[:, 0].sum())
-        share = weight / total if total > 0 else 1 / self.processes.count
+        share, of = self._share(row, weight, to)
         if rows is None or values is None:
             flat *= share
             self.processes.add(flat)
         else:
-            rows, values = self._sum(rows, values, share, to, everyone[:, 1 + self.processes.rank].astype(int).tolist())
+            rows, values = self._sum(rows, values, share, to, of)
             tables[0].grad = _sparse(rows, values, tables[0].shape, is_coalesced=True)
         mean = torch.split(flat, sizes)
         for parameter, gradient in zip(dense, mean, strict=False):
@@ -78,6 +82,41 @@ class GradientExchange:
         for buffer, average in zip(buffers, mean[len(dense) :], strict=False):
             buffer.copy_(average.view_as(buffer))
         return mean[-1][0].to(loss.dtype)
+
+    def _share(self, row: int, weight: float, to: list[int]) -> tuple[float, list[int]]:
+        """This process's part of the weight of all rows, and how many rows of its share of a table each process has."""
+        everyone = self.processes.gather_numbers("step", row, weight, *to)
+        total = float(everyone[:, 0].sum())
+        share = weight / total if total > 0 else 1 / self.processes.count
+        return share, everyone[:, 1 + self.processes.rank].astype(int).tolist() if to else []
+
+    def _in_memory(
+        self,
+        common: CommonParameters,
+        dense: list[nn.Parameter],
+        loss: Tensor,
+        weight: float,
+        row: int,
+        buffers: list[Tensor],
+    ) -> Tensor:
+        """As a call, if processes share memory: the gradients of this process's share, which `common` has then."""
+        rows, values, to = self._rows()
+        share, of = self._share(row, weight, to)
+        common.put(dense, [*buffers, loss], share)
+        each = values.shape[1] + 8 // values.element_size()
+        sizes = [each * number for number in to]
+        sent = self._packed(rows, values, share, sizes)
+        received = self.processes.swap_rows(sent, sizes, [each * number for number in of])  # all have put theirs
+        rows, values = self._sum_of_rows(received, values.shape[1])
+        (table,) = self._groups[1]
+        table.grad = _sparse(rows, values, table.shape, is_coalesced=True)
+        *means, loss_of_all = common.take([*buffers, loss])
+        for buffer, average in zip(buffers, means, strict=True):
+            buffer.copy_(average)
+        common.norm = hypot(*self.processes.gather_numbers("norm", row, norm_of(common.gradients()))[:, 0])
+        for parameter in dense:
+            parameter.grad = None
+        return loss_of_all.to(loss.dtype)
 
     def _memory_for(self, count: int, like: Tensor) -> Tensor:
         """The vector in which dense gradients are averaged, padded by zeros to pieces of equal size."""
@@ -93,14 +132,29 @@ class GradientExchange:
 
     @property
     def own_rows(self) -> Tensor | None:
-        """The table whose gradient has only the rows of this process's share; None if there is none."""
-        if self.divided is not None:
-            return self.divided.weight
-        return self._groups[1][0] if self.shared else None
+        """The divided table, whose gradient has only the rows of this process's share; None if there is none."""
+        return None if self.divided is None else self.divided.weight
 
-    def applied(self) -> None:
-        """After the optimiser's step, wait for the other processes if they change the same table."""
-        if self.shared:
+    def divide(self, optimizer: Adagrad) -> list[Tensor]:
+        """Let each process change a share of all parameters; the tensors that the caller places in shared memory.
+
+        There must be a table with sparse gradients, which is not divided.
+        """
+        dense, (table,) = self._groups
+        buffers = 1 + sum(one.numel() for one in self.model.backbone.buffers())  # the loss, and those of BatchNorm
+        self.common = CommonParameters(dense, table, optimizer, self.processes.rank, self.processes.count, buffers)
+        return self.common.tensors
+
+    def unite(self) -> None:
+        """Let each process change its own copy of the parameters again."""
+        self.common = None
+
+    def apply(self, optimizers: Optimizers) -> None:
+        """The optimiser's step; if processes share memory, that of this process's share, and wait for the others."""
+        if self.common is None:
+            optimizers.step()
+        else:
+            self.common.step()
             self.processes.barrier()
 
     def _rows(self) -> tuple[Tensor, Tensor, list[int]]:
@@ -150,11 +204,11 @@ class GradientExchange:
         torch.cat([one[:width] for one in parts], out=self._flat)
         return rows, values
 
-    def _packed(self, rows: Tensor, values: Tensor, factor: float, sizes: list[int], width: int) -> Tensor:
+    def _packed(self, rows: Tensor, values: Tensor, factor: float, sizes: list[int], width: int = 0) -> Tensor:
         """The messages to the processes: a piece of the dense gradients and the rows of the process's share."""
         sent = self.processes.send_buffer(sum(sizes), values)
         parts = torch.split(sent, sizes)
-        for part, piece in zip(parts, torch.split(self._flat, width), strict=True):
+        for part, piece in zip(parts, torch.split(self._flat, width) if width else (), strict=False):
             torch.mul(piece, factor, out=part[:width])
         if values.dtype == torch.float32 and native.serves(rows, values):
             ends = np.cumsum([0, *sizes[:-1]]) + width
@@ -181,6 +235,13 @@ class GradientExchange:
         rows, values = _parted(torch.cat(list(messages)), dim)
         summed = _sparse(rows - first, values, table.shape).coalesce()
         return summed.indices()[0], summed.values()
+
+
+def norm_of(gradients: Sequence[Tensor]) -> float:
+    """The Euclidean norm of all numbers of some gradients."""
+    if native.serves(*gradients) and all(one.dtype == torch.float32 for one in gradients):
+        return native.norm(gradients)
+    return hypot(*(float(torch.linalg.vector_norm(one)) for one in gradients))
 
 
 def _sparse(rows: Tensor, values: Tensor, shape: torch.Size, *, is_coalesced: bool = False) -> Tensor:

@@ -87,7 +87,7 @@ class Processes:
         confuse the two.
 
         Args:
-            place: what follows: "step", "exchange" or "end".
+            place: what follows: "step", "norm", "exchange" or "end".
             row: the row of the stream.
             numbers: up to 1 + `count` of them.
         """
@@ -196,7 +196,7 @@ class Processes:
             ) from error
 
 
-_PLACES = ("step", "exchange", "end")
+_PLACES = ("step", "norm", "exchange", "end")
 
 
 @contextmanager

@@ -4,22 +4,24 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from daes.embedding import DividedEmbedding
-from daes.embedding.processes import ProcessesDisagreeError
+from daes.evidence.division import Division
 from daes.model import CTRModel, DeviceBatch
 from daes.stream.batch import Batch
 from daes.stream.source import Source
 from daes.training.config import TrainConfig
 from daes.training.optimizer import Adagrad
-from daes.training.processes.checksum import model_checksum
+from daes.training.processes.checksum import check_equal, model_checksum
 from daes.training.processes.gradients import GradientExchange
 from daes.training.processes.group import Processes
 from daes.training.processes.memory import SharedMemory
+from daes.training.processes.scores import exchange_scores, in_finite_batches, part_of
 from daes.training.processes.tables import DividedState
 from daes.training.step import TrainingStep, random_state, set_random_state
 from daes.training.trainer import StreamTrainer, TrainResult, as_warning
@@ -51,9 +53,9 @@ class ProcessTrainer(StreamTrainer):
     statistics of the last exchange. With an exchange after every step (`sync_every=1`) the result differs from that of
     one process only by the rounding of gradients.
 
-    Only the first process has metrics; the others get them at the end. Processes that share memory have one table and
-    one set of statistics: each updates its share of the table's rows, and all but the first update the statistics of
-    some columns.
+    Only the first process has metrics; the others get them at the end. Processes that share memory have one copy of the
+    parameters and of the statistics: each changes its share of the parameters and looks up its share of the exchanged
+    rows, and all but the first update the statistics of some columns.
 
     Checkpoints are written after an exchange, when all processes have the same state and position, so that any number
     of processes can continue from them, also a single one.
@@ -89,6 +91,7 @@ class ProcessTrainer(StreamTrainer):
         self._asked_to_stop: int | None = None
         self._random: list[dict[str, torch.Tensor]] = []
         self._shared = set[int]()  # addresses of tensors in shared memory
+        self._for_record: dict[str, float] | None = None
 
     def _make_step(self) -> TrainingStep:
         self._gradients = GradientExchange(self.model, self.processes)
@@ -106,18 +109,22 @@ class ProcessTrainer(StreamTrainer):
     @contextmanager
     def _sharing(self, memory: SharedMemory) -> Iterator[None]:
         """Within it, tensors that the processes of one machine update together are in memory that they share."""
-        self._check_equal(self.processes.gather(model_checksum(self.model)))
+        check_equal(self.processes.gather(model_checksum(self.model)), int(self._position["row"]))
         watching = any(self.processes.gather(bool(self.extra)))
-        columns, features = statistics_of(self.processes.rank, self.processes.count, watching=watching)
-        shared = self.model.evidence.divide(*columns, self.processes.barrier)
+        processes = self.processes
+        columns, features = statistics_of(processes.rank, processes.count, watching=watching)
+        division = Division(
+            processes.rank, processes.count, columns, processes.barrier, processes.send_buffer, processes.gather_rows
+        )
+        own_way = type(self.model).count is not CTRModel.count  # which may do anything with a batch
+        shared = self.model.evidence.divide(None if own_way else division)
         distributions = self.model.distributions
         if distributions is not None:
             shared += distributions.divide(*features)
         _, tables = self.model.parameter_groups()
         (optimizer, *more) = self.step.optimizers.parts
         if tables and self._divided is None and isinstance(optimizer, Adagrad) and not more:
-            shared += [tables[0], optimizer.sums[optimizer.place(tables[0])]]
-            self._gradients.shared = True
+            shared += self._gradients.divide(optimizer)
         with self.processes.communicating():
             memory.share(shared)
         self._shared = {one.data_ptr() for one in shared}
@@ -128,8 +135,9 @@ class ProcessTrainer(StreamTrainer):
             raise
         finally:
             memory.unshare()
-            self._shared, self._gradients.shared = set(), False
-            self.model.evidence.divide(0, 1, lambda: None)
+            self._shared = set()
+            self._gradients.unite()
+            self.model.evidence.divide(None)
             if distributions is not None:
                 distributions.divide(0, 1)
 
@@ -188,36 +196,44 @@ class ProcessTrainer(StreamTrainer):
         metrics, self.history, self.seconds = self.processes.gather(own)[0]
         self.metrics.load_state_dict(metrics)
 
-    def _record_is_due(self, new: int) -> bool:
-        return self.processes.first and super()._record_is_due(new)
+    def _record_is_due(self, rows: int, new: int) -> bool:
+        return self.processes.first and super()._record_is_due(rows, new)
+
+    def _computed(self) -> dict[str, float]:
+        computed, self._for_record = self._for_record, None
+        return super()._computed() if computed is None else computed
 
     def _exchange(self) -> None:
         """Exchange the scores since the last exchange; update statistics and metrics with the rows of all processes."""
         if not self._unexchanged:
             return
-        self.processes.gather_numbers("exchange", int(self._position["row"]))
-        everyone = self.processes.gather(self._message())
-        self._check_equal([one["checksum"] for one in everyone])
+        self._agree()
         lengths = [len(one.batch) for one in self._unexchanged]
         rows = Batch.concat([one.batch for one in self._unexchanged])
-        logits = _in_order([one["logits"] for one in everyone], lengths)
-        learned = np.repeat(np.all([one["learned"] for one in everyone], axis=0), lengths)
+        scores, steps = [one.logits for one in self._unexchanged], [one.learned for one in self._unexchanged]
+        told = exchange_scores(self.processes, scores, steps, lengths, random_state(self.model.device))
+        logits, learned = told.logits, np.repeat(told.learned, lengths)
+        self._random = told.random
         with self.model.lock:
             prepared = self.step.prepare(rows if learned.all() else rows[learned])
             first = self._unexchanged[0].observed  # the first batch is exchanged alone
-            if self.step.observing and not first:
+            counted = torch.from_numpy(logits if learned.all() else logits[learned]).to(self.model.device)
+            observes = self.step.observing and not first
+            table = self.model.categorical
+            # Counting begins with a wait for all, so that it comes first; but a vocabulary has other rows afterwards.
+            later = self.model.evidence.division is not None and (table is None or table.vocabulary is None)
+            if observes and not later:
                 self._observe(prepared)
-            scores = torch.from_numpy(logits if learned.all() else logits[learned]).to(self.model.device)
-            self.model.count(prepared, logits=None if first else scores)
-        self.processes.barrier()
-        if rows.label is not None and self.processes.first:
-            # As in one process, batches with scores that are not finite are not evaluated.
-            numbers = np.repeat(np.arange(len(lengths)), lengths)
-            usable = ~np.isin(numbers, numbers[~np.isfinite(logits)])
+            self._count_in_evidence(prepared, None if first else counted)
+            if observes and later:
+                self._observe(prepared)
+        if rows.label is not None and self.processes.first:  # while the others count
+            usable = in_finite_batches(logits, lengths)  # as in one process, others are not evaluated
             weight = None if rows.weight is None else rows.weight[usable]
             self.metrics.update(logits[usable], rows.label[usable], weight)
-        self._stop_signal = next((one["stop"] for one in everyone if one["stop"] is not None), None)
-        self._random = [{name: torch.from_numpy(part) for name, part in one["random"].items()} for one in everyone]
+            if self._record_is_due(self.rows + len(rows), len(rows)):
+                self._for_record = self.metrics.compute()
+        self.processes.barrier()
         self.batches += len(lengths) - 1
         self._unexchanged = []
         self._set_waiting()
@@ -232,30 +248,31 @@ class ProcessTrainer(StreamTrainer):
         if self.model.evidence.recent is not None:
             self.model.evidence.recent.waiting = sum(len(one.batch) for one in self._unexchanged if one.learned)
 
-    def _message(self) -> dict[str, Any]:
-        """What this process sends to the others in an exchange."""
-        return {
-            "logits": np.concatenate([one.logits for one in self._unexchanged]),
-            "learned": [one.learned for one in self._unexchanged],
-            "stop": self._asked_to_stop,
-            # As arrays, since pickled tensors are much larger.
-            "random": {name: part.numpy() for name, part in random_state(self.model.device).items()},
-            "checksum": model_checksum(self.model, self.exchanges, self._shared),
-        }
+    def _agree(self) -> None:
+        """Raise unless all processes are at the same row and have the same model; learn whether one is to stop."""
+        checksum = model_checksum(self.model, self.exchanges, self._shared)
+        stop = -1 if self._asked_to_stop is None else self._asked_to_stop
+        row, of_all = int(self._position["row"]), crc32(repr(checksum).encode())
+        everyone = self.processes.gather_numbers("exchange", row, of_all, stop)
+        if (everyone[:, 0] != of_all).any():
+            check_equal(self.processes.gather(checksum), row)
+        self._stop_signal = next((int(one) for one in everyone[:, 1] if one >= 0), None)
 
-    def _check_equal(self, checksums: list[dict[str, int]]) -> None:
-        """Raise unless the models of all processes have the same checksums."""
-        for number, checksum in enumerate(checksums):
-            differing = [name for name, value in checksums[0].items() if checksum[name] != value]
-            if differing:
-                raise ProcessesDisagreeError(
-                    f"processes 0 and {number} have different models before row {int(self._position['row']):,} "
-                    f"({', '.join(differing[:3])}): they need the same kind of processor and device and the same torch"
-                )
+    def _count_in_evidence(self, rows: DeviceBatch, logits: torch.Tensor | None) -> None:
+        """Count labelled rows, which processes that share memory do together."""
+        division = self.model.evidence.division
+        if division is None:
+            self.model.count(rows, logits=logits)
+        elif rows.label is not None and len(rows):
+            own = slice(*division.part_of(len(rows)))
+            places = self.model.rows(rows.categorical[own])
+            scores = None if logits is None else logits[own]
+            self.model.evidence.update_together(rows.numerical[own], places, rows.label, scores)
 
     def _observe(self, rows: DeviceBatch) -> None:
         with self.model.lock:
-            self.model.train()
+            if not self.model.training:
+                self.model.train()
             self.step.observe(rows)
 
     def state_dict(self) -> dict[str, Any]:
@@ -286,36 +303,16 @@ class ProcessTrainer(StreamTrainer):
         return state if self._divided is None else {**state, "step": self._divided.own(state["step"])}
 
 
-def part_of(start: int, stop: int, rank: int, count: int) -> tuple[int, int]:
-    """The part of the rows from `start` to `stop` that process `rank` of `count` takes; all have about the same size.
-
-    >>> [part_of(100, 110, rank, 3) for rank in range(3)]
-    [(100, 103), (103, 106), (106, 110)]
-    """
-    rows = stop - start
-    return start + rows * rank // count, start + rows * (rank + 1) // count
-
-
 def statistics_of(rank: int, count: int, *, watching: bool) -> tuple[tuple[int, int], tuple[int, int]]:
     """The share of process `rank` of `count` in the columns of the evidence, and in the features that are followed.
 
-    A share (r, n) has numbers r, r + n, …; it is empty if r is n. The first process, which computes metrics, follows
-    all features, unless it also watches the stream for a report. The others count.
+    A share (r, n) has numbers r, r + n, …; it is empty if r is n. The first process computes metrics. Of two it also
+    follows all features, unless it watches the stream for a report; the others do the rest.
 
+    >>> statistics_of(0, 2, watching=False), statistics_of(1, 2, watching=False)
+    (((1, 1), (0, 1)), ((0, 1), (1, 1)))
     >>> statistics_of(0, 3, watching=False), statistics_of(2, 3, watching=False)
-    (((2, 2), (0, 1)), ((1, 2), (1, 1)))
+    (((2, 2), (2, 2)), ((1, 2), (1, 2)))
     """
     columns = (rank - 1) % count, count - 1
-    return columns, columns if watching else (min(rank, 1), 1)
-
-
-def _in_order(parts: list[NDArray[np.float32]], lengths: list[int]) -> NDArray[np.float32]:
-    """The scores of batches of these lengths, put together from the parts of all processes."""
-    found = np.empty(sum(lengths), np.float32)
-    for rank, own in enumerate(parts):
-        start = taken = 0
-        for length in lengths:
-            first, last = part_of(start, start + length, rank, len(parts))
-            found[first:last] = own[taken : taken + last - first]
-            start, taken = start + length, taken + last - first
-    return found
+    return columns, columns if watching or count > 2 else (rank, 1)
