@@ -103,9 +103,17 @@ class AcceptanceTable:
 
 
 def _overwritten_at(positions: Ints, slots: Ints) -> Ints:
-    """For each acceptance, the position of the next one that goes to the same slot."""
-    order = np.lexsort((positions, slots))
+    """For each acceptance, the position of the next one that goes to the same slot; positions ascend."""
+    order = _in_order(slots)
     same = slots[order][1:] == slots[order][:-1]
     following = np.full(positions.size, _NEVER)
     following[order[:-1][same]] = positions[order[1:][same]]
     return following
+
+
+def _in_order(slots: Ints) -> Ints:
+    """What sorts slots and keeps the order of equal ones: NumPy sorts 16 bits in a quarter of the time it takes for 64."""
+    order = np.arange(slots.size)
+    for bits in range(0, int(slots.max(initial=0)).bit_length(), 16):
+        order = order[np.argsort((slots >> bits).astype(np.uint16)[order], kind="stable")]
+    return order
