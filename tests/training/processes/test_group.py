@@ -65,6 +65,22 @@ def test_alone(monkeypatch):
             raise ValueError("as it is")
 
 
+def test_devices_of_several_processes(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    processes = Processes()
+    processes.count = 2
+    assert processes.device("cpu") == "cpu"
+    with pytest.raises(ValueError, match="device must be cuda, got cuda:0"):
+        processes.device("cuda:0")
+    with pytest.raises(ValueError, match="process 0 finds 1 of them"):
+        processes.device("cuda")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")  # one process on each of two machines
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    assert (processes.device("cuda:0"), processes.device("cuda")) == ("cuda:0", "cuda:0")
+
+
 def _silent(rank):
     if rank == 1:
         sleep(30)

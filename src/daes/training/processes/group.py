@@ -65,7 +65,11 @@ class Processes:
 
     def device(self, name: str) -> str:
         """The device of this process: with "cuda", each process of a machine has a device of its own."""
-        if self.count == 1 or name != "cuda":
+        if self.count == 1 or not name.startswith("cuda"):
+            return name
+        if name != "cuda":
+            if int(os.environ.get("LOCAL_WORLD_SIZE", self.count)) > 1:
+                raise ValueError(f"every process needs a CUDA device of its own: device must be cuda, got {name}")
             return name
         local, there = int(os.environ.get("LOCAL_RANK", self.rank)), torch.cuda.device_count()
         if local >= there:
