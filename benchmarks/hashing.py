@@ -1,4 +1,4 @@
-"""How many category values a second `hash_column` hashes on one core, beside what others offer for the same job.
+"""How many category values `hash_column` hashes per second on one core, beside what others offer for the same job.
 
     python benchmarks/hashing.py [--rows 1000000] [--repeats 5] [--out build/benchmarks/hashing.json]
 

@@ -82,7 +82,7 @@ def timed(call: Callable[[], Any], seconds: float) -> list[float]:
 
 
 def summary(times: list[float], rows: int) -> dict[str, float]:
-    """The quickest call, percentiles of all, and calls and rows a second."""
+    """The quickest call, percentiles of all, and calls and rows per second."""
     ordered = sorted(times)
     return {
         "best": ordered[0],

@@ -63,6 +63,22 @@ def test_links_lead_somewhere(path):
     assert broken_links(path, path.read_text(encoding="utf-8")) == []
 
 
+def rows_outside_tables(text):
+    """Rows of tables that are shown as text: a table begins with a header and a line of dashes."""
+    lines = ["", *FENCED.sub("", text).splitlines(), ""]
+    starts = [place for place, line in enumerate(lines) if line[:1] == "|" and lines[place - 1][:1] != "|"]
+    return [lines[place] for place in starts if not re.fullmatch(r"\|[\s:|-]*-[\s:|-]*", lines[place + 1])]
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_tables_are_not_interrupted(path):
+    assert rows_outside_tables(path.read_text(encoding="utf-8")) == []
+
+
+def test_finds_an_interrupted_table():
+    assert rows_outside_tables("| a | b |\n| --- | ---: |\n| 1 | 2 |\n\n| 3 | 4 |\n") == ["| 3 | 4 |"]
+
+
 class TestLinkChecker:
     @pytest.mark.parametrize("link", ["nosuch.md", "page.md#nosuch", "#nosuch", "../nosuch/x.png", "nosuch.md#here"])
     def test_finds_what_leads_nowhere(self, tmp_path, link):
