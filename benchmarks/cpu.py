@@ -228,14 +228,19 @@ def reservoirs(repeat: int) -> list[Entry]:
     return found
 
 
-def start(repeat: int) -> list[Entry]:
+def start(data: str, repeat: int) -> list[Entry]:
     """CPU seconds of new processes, the imports of torch included."""
     train = "from daes.__main__ import main; main()"
+    # The process ends where progress would be shown for the first time, after the first batch.
+    first = (
+        f"import os; from daes.cli.progress import RowProgress; RowProgress.advance = lambda *_: os._exit(0); {train}"
+    )
     calls: dict[str, tuple[list[str], float | None]] = {
         "`import torch`, for comparison": (["-c", "import torch"], None),
         "`import daes`": (["-c", "import daes"], 0.1),
         "`daes --help`": (["-c", train, "--help"], 0.3),
         "`import daes.classifier`": (["-c", "import daes.classifier"], 2.0),
+        f"`daes train {Path(data).name}`, up to its first progress": (["-c", first, "train", data, "--no-report"], 2.5),
         "`daes train adstream:1000`, from start to end": (["-c", train, "train", "adstream:1000", "--no-report"], None),
     }
     found = []
@@ -276,7 +281,7 @@ def main() -> None:
         "parquet": lambda: parquet(data, given.repeat),
         "layers": lambda: embedding_layers(given.repeat),
         "estimators": lambda: reservoirs(given.repeat),
-        "start": lambda: start(given.repeat),
+        "start": lambda: start(given.data, given.repeat),
         "peers": lambda: against_peers(data, given.repeat),
     }
     about = {**machine(), "data": data.name, "compiled loops": native._library is not None}
