@@ -242,12 +242,12 @@ def train_run(
         result, stopped = _train(trainer, source, live=data.is_live, begin=checkpoint is None)
         ctr_model.eval()
         page = None
-        if processes.first:
-            results.write(trainer, result, processes.count)
-            if written.path != run_folder.path:
-                run_folder.replace()
-            page = report(run_folder.path) if report else None
-    processes.gather(None)  # the folder is complete when any of them returns
+        with processes.together():  # the folder is complete when any of them returns
+            if processes.first:
+                results.write(trainer, result, processes.count)
+                if written.path != run_folder.path:
+                    run_folder.replace()
+                page = report(run_folder.path) if report else None
     return TrainedRun(run_folder, ctr_model, result, resumed_at, page, bad_rows, stopped)
 
 

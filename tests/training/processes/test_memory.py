@@ -1,6 +1,7 @@
 """What processes of one machine tell each other through memory."""
 
 import os
+import resource
 import time
 
 import pytest
@@ -75,6 +76,31 @@ def _say_and_end(rank):
 def test_what_a_process_said_before_it_ended(in_processes):
     _, second, third = in_processes(3, _say_and_end, may_fail=True)
     assert second.value == third.value == [300_000, 0, 0]
+
+
+def _without_memory(rank, poor):
+    if rank == poor:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    processes = Processes()
+    return processes.memory is None, processes.gather(rank)
+
+
+@pytest.mark.parametrize("poor", [0, 1])
+def test_a_process_that_gets_no_memory_sends_messages(poor, in_processes):
+    assert in_processes(2, _without_memory, poor) == [(True, [0, 1])] * 2
+
+
+def _share_too_much(rank):
+    processes = Processes()
+    assert processes.memory is not None
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+    processes.memory.share([torch.zeros(1000)])
+
+
+def test_too_little_memory_is_said(in_processes):
+    first, second = in_processes(2, _share_too_much, may_fail=True)
+    assert "OSError: [Errno 27] File too large: '4,032 bytes of memory that processes share'" in first.error
+    assert "RuntimeError: a process has ended" in second.error
 
 
 def _apart(rank):

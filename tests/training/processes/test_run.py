@@ -1,6 +1,7 @@
 """Runs of several processes: one folder, killed, resumed by more and by fewer, every row exactly once."""
 
 import signal
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -118,6 +119,35 @@ def test_bits_of_an_uninterrupted_run(clicks, in_processes, tmp_path):
     for name, tensor in expected.items():
         torch.testing.assert_close(found[name], tensor, rtol=0, atol=0, equal_nan=True)
     assert RunFolder(tmp_path / "whole").read("metrics")["world_size"] == 2
+
+
+def test_a_finished_run_that_is_resumed_keeps_its_random_states(clicks, in_processes, tmp_path):
+    """Rows that are added to the data later are then learned from with the same dropout."""
+    in_processes(2, _run, clicks, tmp_path / "run")
+    before = _state(tmp_path / "run")
+    in_processes(2, _resume, clicks, tmp_path / "run", CONFIG)
+    after = _state(tmp_path / "run")
+    assert len(before["random_of_processes"]) == 2
+    assert len(after["random_of_processes"]) == 2
+    for one, other in zip(before["random_of_processes"], after["random_of_processes"], strict=True):
+        assert torch.equal(one["cpu"], other["cpu"])
+
+
+def _fail_to_write(rank, path, folder):
+    def report(folder):
+        raise OSError(28, "No space left on device", "report.html")
+
+    try:
+        return _run(rank, path, folder, report=report)
+    except Exception as error:
+        time.sleep(1)  # the first process need not end for the others to be told
+        return f"{type(error).__name__}: {error}"
+
+
+def test_results_that_cannot_be_written_are_said_once(clicks, in_processes, tmp_path):
+    first, second = in_processes(2, _fail_to_write, clicks, tmp_path / "run")
+    assert first == "OSError: [Errno 28] No space left on device: 'report.html'"
+    assert second == "OtherProcessError: process 0 has failed, and says why"
 
 
 def _in_memory(rank, path, folder):

@@ -122,7 +122,7 @@ class Processes:
                 dist.all_reduce(tensor)
 
     def gather_rows(self, rows: Tensor, counts: Sequence[int]) -> Sequence[Tensor]:
-        """The rows of all processes, `counts[r]` of process r; valid until the next but one exchange."""
+        """The rows of all processes, `counts[r]` of process r; valid until the next message."""
         if self.memory is None:
             return self.swap_rows(torch.cat([rows] * self.count), [len(rows)] * self.count, counts)
         with self.communicating():
@@ -131,7 +131,7 @@ class Processes:
     def swap_rows(self, rows: Tensor, to: Sequence[int], of: Sequence[int]) -> Sequence[Tensor]:
         """Send the first `to[0]` rows to process 0, the next `to[1]` to process 1, …; returns the `of[r]` rows of each.
 
-        They are valid until the next but one exchange.
+        They are valid until the next message.
         """
         if self.count == 1:
             return [rows]

@@ -71,20 +71,22 @@ class SharedMemory:
         """
         here, mark = _machine(), int.from_bytes(os.urandom(7))
         size = 8 * (_HEAD + 4 * count * (count + 3))
-        file, control = _new(size) if here is not None and rank == 0 else (-1, np.empty(0, np.uint8))
-        if len(control):
-            control.view(np.int64)[2] = mark
+        file, control = -1, np.empty(0, np.uint8)
+        if here is not None and rank == 0:
+            with suppress(OSError):
+                file, control = _new(size)
+                control.view(np.int64)[2] = mark
         everyone = gather((here, os.getpid(), file, mark))
         found = None
         if here is not None and all(one[0] == here for one in everyone):
             _, pid, number, mark = everyone[0]
-            with suppress(OSError):  # of another user, or in another namespace of processes
+            with suppress(OSError):  # of another user, in another namespace of processes, or no memory
                 control = control if rank == 0 else _map(pid, number, size)
-                if control.view(np.int64)[2] == mark:
-                    found = cls(control.view(np.int64), [one[1] for one in everyone], rank, timeout)
-        if found is not None:
-            found._make_box(0, _LEAST)
-            found._make_box(1, _LEAST)
+                if len(control) and control.view(np.int64)[2] == mark:
+                    made = cls(control.view(np.int64), [one[1] for one in everyone], rank, timeout)
+                    made._make_box(0, _LEAST)
+                    made._make_box(1, _LEAST)
+                    found = made
         if not all(gather(found is not None)):
             found = None
         ready = False
@@ -152,7 +154,7 @@ class SharedMemory:
         return torch.from_numpy(box[:size]).view(like.dtype)
 
     def gather_numbers(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The `count` + 3 numbers of each process, (count, count + 3); valid until the next but one call."""
+        """The `count` + 3 numbers of each process, (count, count + 3); valid until the next call."""
         # All have read what is overwritten here: they have called this once more since.
         everyone: NDArray[np.float64] = self._numbers[0]
         self._numbers = self._numbers[::-1]
@@ -186,7 +188,7 @@ class SharedMemory:
         return turn
 
     def _parts(self, like: Tensor, turn: int, places: Sequence[Sequence[int]], counts: Sequence[int]) -> list[Tensor]:
-        """The rows at these places of all mailboxes, `counts` of each; valid until the next but one message."""
+        """The rows at these places of all mailboxes, `counts` of each; valid until the next message."""
         shape = like.shape[1:]
         each, found = like.element_size() * shape.numel(), []
         for rank, ((start, stop), number) in enumerate(zip(places, counts, strict=True)):
@@ -245,8 +247,13 @@ def _machine() -> str | None:
 def _new(size: int) -> tuple[int, Bytes]:
     """An anonymous file in memory, and its bytes."""
     file = os.memfd_create("daes")
-    os.ftruncate(file, size)
-    return file, np.frombuffer(mmap.mmap(file, size), np.uint8)
+    try:
+        os.ftruncate(file, size)
+        return file, np.frombuffer(mmap.mmap(file, size), np.uint8)
+    except OSError as error:  # such as a limit on the size of files
+        os.close(file)
+        what = f"{size:,} bytes of memory that processes share"
+        raise OSError(error.errno, error.strerror, what) from None
 
 
 def _map(pid: int, file: int, size: int) -> Bytes:

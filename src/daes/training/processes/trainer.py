@@ -111,24 +111,11 @@ class ProcessTrainer(StreamTrainer):
         """Within it, tensors that the processes of one machine update together are in memory that they share."""
         check_equal(self.processes.gather(model_checksum(self.model)), int(self._position["row"]))
         watching = any(self.processes.gather(bool(self.extra)))
-        processes = self.processes
-        columns, features = statistics_of(processes.rank, processes.count, watching=watching)
-        division = Division(
-            processes.rank, processes.count, columns, processes.barrier, processes.send_buffer, processes.gather_rows
-        )
-        own_way = type(self.model).count is not CTRModel.count  # which may do anything with a batch
-        shared = self.model.evidence.divide(None if own_way else division)
-        distributions = self.model.distributions
-        if distributions is not None:
-            shared += distributions.divide(*features)
-        _, tables = self.model.parameter_groups()
-        (optimizer, *more) = self.step.optimizers.parts
-        if tables and self._divided is None and isinstance(optimizer, Adagrad) and not more:
-            shared += self._gradients.divide(optimizer)
-        with self.processes.communicating():
-            memory.share(shared)
-        self._shared = {one.data_ptr() for one in shared}
         try:
+            shared = self._divide(watching=watching)
+            with self.processes.communicating():
+                memory.share(shared)
+            self._shared = {one.data_ptr() for one in shared}
             yield
         except BaseException:
             memory.leave()
@@ -138,8 +125,25 @@ class ProcessTrainer(StreamTrainer):
             self._shared = set()
             self._gradients.unite()
             self.model.evidence.divide(None)
-            if distributions is not None:
-                distributions.divide(0, 1)
+            if self.model.distributions is not None:
+                self.model.distributions.divide(0, 1)
+
+    def _divide(self, *, watching: bool) -> list[torch.Tensor]:
+        """Divide learning and counting among the processes; the tensors that all of them write."""
+        processes = self.processes
+        columns, features = statistics_of(processes.rank, processes.count, watching=watching)
+        division = Division(
+            processes.rank, processes.count, columns, processes.barrier, processes.send_buffer, processes.gather_rows
+        )
+        own_way = type(self.model).count is not CTRModel.count  # which may do anything with a batch
+        shared = self.model.evidence.divide(None if own_way else division)
+        if self.model.distributions is not None:
+            shared += self.model.distributions.divide(*features)
+        _, tables = self.model.parameter_groups()
+        (optimizer, *more) = self.step.optimizers.parts
+        if tables and self._divided is None and isinstance(optimizer, Adagrad) and not more:
+            shared += self._gradients.divide(optimizer)
+        return shared
 
     def stop(self, number: int) -> None:
         """End `run` in all processes after the next exchange, with a checkpoint."""
@@ -291,6 +295,7 @@ class ProcessTrainer(StreamTrainer):
         self._exchanged_at = int(self._position["row"])
         found = state.get("random_of_processes", [state["random"]])
         if len(found) == self.processes.count:
+            self._random = list(found)  # a run that has no more rows saves them again
             set_random_state(found[self.processes.rank], self.model.device)
         else:
             torch.manual_seed(self.seed + self.rows)
