@@ -1,10 +1,11 @@
+from socket import socket
 from time import sleep
 
 import pytest
 import torch
 
 from daes.embedding.processes import ProcessesDisagreeError
-from daes.training.processes.group import OtherProcessError, Processes, process_group
+from daes.training.processes.group import LostProcessError, OtherProcessError, Processes, process_group
 
 
 def raised(kind, call):
@@ -96,6 +97,17 @@ def test_a_process_that_does_not_answer(in_processes):
     said = first.error.splitlines()[0]
     assert said.startswith("LostProcessError: process 0 of 2 has lost another one, which has ended or does not answer")
     assert said.count("has lost another one") == 1
+
+
+def test_processes_that_do_not_meet(monkeypatch):
+    """As where torchrun has been killed while they started."""
+    with socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for name, value in {"RANK": 1, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
+        monkeypatch.setenv(name, str(value))
+    with pytest.raises(LostProcessError, match="process 1 of 2 has not met the others within 1 s"), process_group(1):
+        pass
 
 
 def test_a_timeout_is_positive():

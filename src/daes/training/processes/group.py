@@ -193,10 +193,9 @@ class Processes:
         except (ProcessesDisagreeError, LostProcessError):
             raise
         except RuntimeError as error:
-            reason = " ".join(str(error).split())
             raise LostProcessError(
                 f"process {self.rank} of {self.count} has lost another one, which has ended or does not answer; "
-                f"resuming the run continues from its last checkpoint ({reason[:200]})"
+                f"resuming the run continues from its last checkpoint ({_reason(error)})"
             ) from error
 
 
@@ -226,10 +225,16 @@ def process_group(timeout: float = TIMEOUT) -> Iterator[Processes]:
         if backend != "gloo":
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
         longest = timedelta(seconds=timeout)
-        store, rank, world = next(rendezvous("env://", timeout=longest))
-        # After a restart by torchrun the store may still have the addresses of earlier processes.
-        attempt = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-        dist.init_process_group(backend, store=attempt, rank=rank, world_size=world, timeout=longest)
+        try:
+            store, rank, world = next(rendezvous("env://", timeout=longest))
+            # After a restart by torchrun the store may still have the addresses of earlier processes.
+            attempt = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+            dist.init_process_group(backend, store=attempt, rank=rank, world_size=world, timeout=longest)
+        except RuntimeError as error:
+            raise LostProcessError(
+                f"process {os.environ['RANK']} of {os.environ['WORLD_SIZE']} has not met the others within "
+                f"{timeout:g} s: torchrun or one of them has ended or does not answer ({_reason(error)})"
+            ) from error
     try:
         yield Processes()
     finally:
@@ -252,6 +257,11 @@ def first_difference(
         if inner not in ignore and (found := first_difference(left.get(key), right.get(key), inner, ignore=ignore)):
             return found
     return None
+
+
+def _reason(error: RuntimeError) -> str:
+    """The beginning of an error of `torch.distributed`, in one line."""
+    return " ".join(str(error).split())[:200]
 
 
 def _shown(value: Any) -> str:
