@@ -368,29 +368,21 @@ class TrainingStep:
             known = self._whole.norm()
             if known is not None:
                 return torch.tensor(known)
-        if exchange is not None and exchange.common is not None:
-            gradients, norm = exchange.common.gradients(), torch.tensor(exchange.common.norm)
-            self._scale(gradients, norm)
-            return norm
-        table = None if exchange is None else exchange.own_rows
+        table = None if exchange is None else exchange.shared_table
         gradients = [_values(one) for one in self._parameters if one.grad is not None and one is not table]
         if native.serves(*gradients) and all(one.dtype == torch.float32 for one in gradients):
             norm = torch.tensor(native.norm(gradients))
         else:
-            norms = torch._foreach_norm(gradients)
+            norms = torch._foreach_norm(gradients) if gradients else ()
             norm = torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
-        if exchange is not None and table is not None:
-            norm = torch.tensor(hypot(float(norm), exchange.norm_of_rows))
-            gradients.append(_values(table))
-        self._scale(gradients, norm)
-        return norm
-
-    def _scale(self, gradients: list[Tensor], norm: Tensor) -> None:
-        """Scale gradients down if their norm is too large."""
+        if exchange is not None and exchange.shares:
+            norm = torch.tensor(hypot(float(norm), exchange.norm_of_shares))
+            gradients += exchange.shares
         if self.config.clip_norm is not None:
             factor = (self.config.clip_norm / (norm + 1e-6)).clamp(max=1.0)
             for gradient in gradients:
                 gradient.mul_(factor.to(gradient.device))
+        return norm
 
 
 def _may_be_sparse(model: CTRModel, config: TrainConfig) -> bool:

@@ -214,17 +214,18 @@ class StreamTrainer:
             self._rows_unmeasured += len(batch)
         self._count(batch, logits)
 
-    def _count(self, batch: Batch, logits: NDArray[np.float32]) -> None:
-        """Count evaluated rows, call the callbacks, and record the metrics if a record is due."""
+    def _count(self, batch: Batch, logits: NDArray[np.float32], metrics: dict[str, float] | None = None) -> None:
+        """Count evaluated rows, call the callbacks, and record the metrics, as given or if a record is due."""
+        due = metrics is None and self._record_is_due(len(batch))
         self.rows += len(batch)
         self.batches += 1
         self.seconds = time.perf_counter() - self._started
-        due = self._record_is_due(self.rows, len(batch))
         apart = [submit(len(batch), self._call, batch, logits, apart=True)]
         try:
             if due or self._rows_unmeasured >= _ROWS_MEASURED:
                 self._measure()
-            metrics = self._computed() if due else None
+            if due:
+                metrics = self.metrics.compute()
         finally:
             wait(apart)
         self._call(batch, logits, apart=False)
@@ -305,22 +306,20 @@ class StreamTrainer:
             else:
                 self.store.save_async(self.batches, self.state_dict(), copy=False)
 
-    def _record_is_due(self, rows: int, new: int) -> bool:
-        """Whether the metrics are recorded after so many rows, some of which are new."""
+    def _record_is_due(self, new: int) -> bool:
+        """Whether the metrics are recorded after so many more rows."""
+        rows = self.rows + new
         if self.config.record_every is not None:
-            return _crossed(self.config.record_every, rows - new, rows)
+            return _crossed(self.config.record_every, self.rows, rows)
         # A record sorts the window, which is cheap once per eighth of the window; closer records hardly differ.
         last = self.history[-1]["rows"] if self.history else 0
         return rows - last >= self._spacing * min(rows, self.config.window) / 8
-
-    def _computed(self) -> dict[str, float]:
-        return self.metrics.compute()
 
     def _record(self, metrics: dict[str, float] | None = None) -> None:
         """Record the metrics, which are computed unless they are given."""
         if self.rows and (not self.history or self.history[-1]["rows"] != self.rows):
             self._measure()
-            metrics = self._computed() if metrics is None else metrics
+            metrics = self.metrics.compute() if metrics is None else metrics
             record = {**metrics, "rows": float(self.rows), "seconds": self.seconds}
             self.history.append(record)
             _log.info("%d rows: AUC %.4f, LogLoss %.4f", self.rows, record["window_auc"], record["window_logloss"])

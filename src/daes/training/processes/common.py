@@ -36,8 +36,6 @@ class CommonParameters:
         buffers: int,
     ) -> None:
         self.rank, self.count = rank, count
-        self.norm = 0.0
-        """The norm of the last gradient of all parameters."""
         self._table, self._optimizer = table, optimizer
         self._width = -(-sum(one.numel() for one in dense) // count)
         like = dense[0] if dense else table
@@ -77,7 +75,7 @@ class CommonParameters:
         return [one.view_as(other) for one, other in zip(torch.split(total, sizes), others, strict=True)]
 
     def gradients(self) -> list[Tensor]:
-        """The gradients of this process's share, to read and to scale."""
+        """The gradients of this process's share."""
         assert self._table.grad is not None
         return [self._piece, self._table.grad._values()]
 

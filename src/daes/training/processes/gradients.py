@@ -42,8 +42,10 @@ class GradientExchange:
         self.divided = model.categorical if isinstance(model.categorical, DividedEmbedding) else None
         self.common: CommonParameters | None = None
         """The parameters, if all processes have them in one memory."""
-        self.norm_of_rows = 0.0
-        """The norm, over all processes, of the last gradient of a table of which this process keeps a share."""
+        self.shares: list[Tensor] = []
+        """The gradients of the last step of which this process has only its share, to read and to scale."""
+        self.norm_of_shares = 0.0
+        """The norm of these gradients over all processes."""
         self._flat = torch.empty(0)
         self._slots = torch.empty(0, dtype=torch.int32)  # scratch memory of the compiled sum
 
@@ -76,6 +78,7 @@ class GradientExchange:
         else:
             rows, values = self._sum(rows, values, share, to, of)
             tables[0].grad = _sparse(rows, values, tables[0].shape, is_coalesced=True)
+            self.shares = [] if self.divided is None else [tables[0].grad._values()]
         mean = torch.split(flat, sizes)
         for parameter, gradient in zip(dense, mean, strict=False):
             parameter.grad = gradient.view_as(parameter)
@@ -113,7 +116,8 @@ class GradientExchange:
         *means, loss_of_all = common.take([*buffers, loss])
         for buffer, average in zip(buffers, means, strict=True):
             buffer.copy_(average)
-        common.norm = hypot(*self.processes.gather_numbers("norm", row, norm_of(common.gradients()))[:, 0])
+        self.shares = common.gradients()
+        self.norm_of_shares = hypot(*self.processes.gather_numbers("norm", row, norm_of(self.shares))[:, 0])
         for parameter in dense:
             parameter.grad = None
         return loss_of_all.to(loss.dtype)
@@ -131,9 +135,9 @@ class GradientExchange:
         return self.model.parameter_groups()
 
     @property
-    def own_rows(self) -> Tensor | None:
-        """The divided table, whose gradient has only the rows of this process's share; None if there is none."""
-        return None if self.divided is None else self.divided.weight
+    def shared_table(self) -> Tensor | None:
+        """The table whose gradient has only the rows of this process's share; None if there is none."""
+        return self._groups[1][0] if self.common is not None or self.divided is not None else None
 
     def divide(self, optimizer: Adagrad) -> list[Tensor]:
         """Let each process change a share of all parameters; the tensors that the caller places in shared memory.
@@ -147,7 +151,7 @@ class GradientExchange:
 
     def unite(self) -> None:
         """Let each process change its own copy of the parameters again."""
-        self.common = None
+        self.common, self.shares = None, []
 
     def apply(self, optimizers: Optimizers) -> None:
         """The optimiser's step; if processes share memory, that of this process's share, and wait for the others."""
@@ -192,9 +196,9 @@ class GradientExchange:
             piece += one[:width]
         rows, values = self._sum_of_rows([one[width:] for one in received], dim)
         message[width] = values.square().sum()
-        if self.own_rows is not None:
+        if self.divided is not None:
             parts = self.processes.gather_rows(message, [width + 1] * count)
-            self.norm_of_rows = sqrt(sum(one[width].item() for one in parts))
+            self.norm_of_shares = sqrt(sum(one[width].item() for one in parts))
         else:
             piece = piece.clone()
             counts = self.processes.gather_rows(torch.tensor([len(rows)]), [1] * count)

@@ -91,7 +91,6 @@ class ProcessTrainer(StreamTrainer):
         self._asked_to_stop: int | None = None
         self._random: list[dict[str, torch.Tensor]] = []
         self._shared = set[int]()  # addresses of tensors in shared memory
-        self._for_record: dict[str, float] | None = None
 
     def _make_step(self) -> TrainingStep:
         self._gradients = GradientExchange(self.model, self.processes)
@@ -200,12 +199,8 @@ class ProcessTrainer(StreamTrainer):
         metrics, self.history, self.seconds = self.processes.gather(own)[0]
         self.metrics.load_state_dict(metrics)
 
-    def _record_is_due(self, rows: int, new: int) -> bool:
-        return self.processes.first and super()._record_is_due(rows, new)
-
-    def _computed(self) -> dict[str, float]:
-        computed, self._for_record = self._for_record, None
-        return super()._computed() if computed is None else computed
+    def _record_is_due(self, new: int) -> bool:
+        return self.processes.first and super()._record_is_due(new)
 
     def _exchange(self) -> None:
         """Exchange the scores since the last exchange; update statistics and metrics with the rows of all processes."""
@@ -231,19 +226,20 @@ class ProcessTrainer(StreamTrainer):
             self._count_in_evidence(prepared, None if first else counted)
             if observes and later:
                 self._observe(prepared)
+        metrics = None
         if rows.label is not None and self.processes.first:  # while the others count
             usable = in_finite_batches(logits, lengths)  # as in one process, others are not evaluated
             weight = None if rows.weight is None else rows.weight[usable]
             self.metrics.update(logits[usable], rows.label[usable], weight)
-            if self._record_is_due(self.rows + len(rows), len(rows)):
-                self._for_record = self.metrics.compute()
+            if self._record_is_due(len(rows)):
+                metrics = self.metrics.compute()
         self.processes.barrier()
         self.batches += len(lengths) - 1
         self._unexchanged = []
         self._set_waiting()
         self._exchanged_at = int(self._position["row"])
         self.exchanges += 1
-        self._count(rows, logits)
+        self._count(rows, logits, metrics)
         self._save_if_due(len(rows))
         self._stop_if_asked()
 
