@@ -14,11 +14,10 @@ from typing import Any
 
 import torch
 
-from daes import native
 from daes.embedding import CategoricalEmbedding, DividedEmbedding
 from daes.model import CTRModel
 from daes.storage.checkpoint import Checkpoint, CheckpointStore
-from daes.storage.run_folder import FORMAT, VERSION, RunFolder, strict
+from daes.storage.run_folder import FORMAT, VERSION, RunFolder
 from daes.storage.segments import Segments
 from daes.stream.bad_rows import BadRows
 from daes.stream.broker_url import connect
@@ -31,28 +30,19 @@ from daes.training.environment import environment, find_device
 from daes.training.label_join import LabelJoin, LateLabels
 from daes.training.optimizer import count_parameters
 from daes.training.parent import ParentRun
-from daes.training.processes.checksum import model_checksum
-from daes.training.processes.group import Processes, first_difference
+from daes.training.processes.group import Processes
 from daes.training.processes.reading import read_together
 from daes.training.processes.tables import MAP_ABOVE
 from daes.training.processes.trainer import ProcessTrainer
 from daes.training.results import RunResults
+from daes.training.same_run import PARTS, check_same_run, check_same_start, other_versions
 from daes.training.stopping import TrainingStopped, on_stop_signal
 from daes.training.trainer import BatchCallback, RecordCallback, StreamTrainer, TrainResult, WaitCallback
 
 _log = logging.getLogger("daes.training")
 
-_PARTS = ("data", "schema", "model", "training", "run", "options")
-_CHANGEABLE = {
-    *("data.limit", "data.rows", "run.keep", "run.prefetch", "run.world_size", "training.cuda_graphs"),
-    *("training.checkpoint_every", "training.checkpoint_minutes", "training.sync_every"),
-}
-"""What may change when a run is resumed, since it does not change the result."""
-
 _ROWS_AHEAD = 4096
 """Rows to read ahead if batches are small: every switch between the threads has a cost."""
-
-
 _SECONDS_TO_SEE = 10.0
 """How long a process waits for the run folder that the first process has written."""
 
@@ -167,7 +157,7 @@ def train_run(
             _check_folder(run_folder, resume, overwrite)
     with processes.together():
         continued = run_folder.replacement if run_folder.replacement.exists else run_folder
-        stored = continued.read_config(*_PARTS) if resume and continued.is_run else None
+        stored = continued.read_config(*PARTS) if resume and continued.is_run else None
         start = _find_parent(parent, stored, model, config, map_above)
         if start is None:
             arguments = {"categorical": tables, **(model or {})}
@@ -206,7 +196,7 @@ def train_run(
         },
         "parent": None if start is None else start.description,
     }
-    _check_same_start(processes, description, data, ctr_model)
+    check_same_start(processes, description, data, ctr_model)
     with ExitStack() as resources:
         written = run_folder
         with processes.together():
@@ -230,7 +220,7 @@ def train_run(
             if checkpoint is not None:
                 _restore(trainer, source, checkpoint, consumed, written, description, warn=processes.first)
             else:
-                _check_same_run(written, description)
+                check_same_run(written, description)
                 if start is not None:
                     start.load_into(trainer)
                 if data.is_live:
@@ -310,12 +300,12 @@ def _restore(
     warn: bool,
 ) -> None:
     """Continue from a checkpoint; an error if the configuration, or the rows that were read before it, have changed."""
-    _check_same_run(written, description, ("data", "schema"))
+    check_same_run(written, description, ("data", "schema"))
     with checkpoint.in_use():
         position = consumed.place(checkpoint.state, trainer.config)
     # Changed rows would also change the model: report the rows first.
-    _check_same_run(written, description)
-    if warn and (other := _other_versions(written)):
+    check_same_run(written, description)
+    if warn and (other := other_versions(written)):
         _log.warning("the run %s: its result may differ from that of an uninterrupted run", other)
     with checkpoint.in_use():
         trainer.load_state_dict(checkpoint.state)
@@ -335,18 +325,6 @@ def _train(trainer: StreamTrainer, source: Source, *, live: bool, begin: bool) -
             if not live:
                 raise
             return trainer.result(), str(stopped)
-
-
-def _check_same_start(processes: Processes, description: Mapping[str, Any], data: Dataset, model: CTRModel) -> None:
-    """Raise unless all processes have the same options, files of the same sizes, and the same initial model."""
-    if processes.count == 1:
-        return
-    read = {name: value for name, value in description["data"].items() if name != "what"}
-    sizes = [size for _, size, _ in data.stamps() or []]
-    kind = {"torch": torch.__version__, "compiled loops": native.serves()}  # both change how numbers are rounded
-    processes.compare(
-        {**description, "data": {**read, "bytes of the files": sizes}, **kind, "initial model": model_checksum(model)}
-    )
 
 
 def _wait_for_folder(run_folder: RunFolder, processes: Processes) -> None:
@@ -410,31 +388,3 @@ def _find_parent(
     if found is not None and model:
         raise ValueError(f"the model is the parent's and takes no arguments, got {', '.join(model)}")
     return found
-
-
-def _check_same_run(
-    written: RunFolder,
-    description: Mapping[str, Any],
-    parts: Sequence[str] = ("data", "schema", "model", "training", "run"),
-) -> None:
-    """Raise if a run is resumed with another configuration, except for options that do not change the result."""
-    stored, given = written.read_config(*_PARTS), strict(description)
-    for part in parts:
-        if difference := first_difference(stored[part], given[part], part, ignore=_CHANGEABLE):
-            name, old, new = difference
-            raise ValueError(
-                f"{written.path} was started with {name}={old!r} and cannot be resumed with {new!r}: "
-                "start a new run, or keep the old value"
-            )
-
-
-def _other_versions(written: RunFolder) -> str:
-    """A phrase about versions that have changed since the run was started; empty if none has."""
-    stored, now = written.read_config().get("environment", {}), environment()
-    versions = {
-        "daes": (stored.get("daes"), now["daes"]),
-        "torch": (stored.get("packages", {}).get("torch"), now["packages"]["torch"]),
-    }
-    changed = {name: pair for name, pair in versions.items() if pair[0] not in (None, pair[1])}
-    before, after = (" and ".join(f"{name} {pair[place]}" for name, pair in changed.items()) for place in (0, 1))
-    return f"was started with {before} and is resumed with {after}" if changed else ""
