@@ -103,6 +103,26 @@ def test_too_little_memory_is_said(in_processes):
     assert "RuntimeError: a process has ended" in second.error
 
 
+def _lose(rank):
+    processes = Processes()
+    gather = processes.memory.gather
+
+    def told(rows, counts):
+        found = gather(rows, counts)
+        processes.memory.pids[0] = 0  # as if the first process had ended since
+        return found
+
+    processes.memory.gather = told
+    with processes.communicating():
+        processes.memory.share([torch.zeros(3)])
+
+
+def test_memory_of_a_process_that_has_ended(in_processes):
+    _, second = in_processes(2, _lose, may_fail=True)
+    assert second.error.startswith("LostProcessError: process 1 of 2 has lost another one")
+    assert "the memory of the process 0 cannot be opened" in second.error
+
+
 def _apart(rank):
     memory._machine = lambda: f"machine {rank}"
     processes = group.Processes()

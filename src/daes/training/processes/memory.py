@@ -80,7 +80,7 @@ class SharedMemory:
         found = None
         if here is not None and all(one[0] == here for one in everyone):
             _, pid, number, mark = everyone[0]
-            with suppress(OSError):  # of another user, in another namespace of processes, or no memory
+            with suppress(OSError, RuntimeError):  # of another user, in another namespace of processes, or no memory
                 control = control if rank == 0 else _map(pid, number, size)
                 if len(control) and control.view(np.int64)[2] == mark:
                     made = cls(control.view(np.int64), [one[1] for one in everyone], rank, timeout)
@@ -113,10 +113,7 @@ class SharedMemory:
             return False
         for rank, (file, size) in enumerate(self._entries[:, turn, :2].tolist()):
             if rank != self.rank and size != self._sizes[turn][rank]:
-                try:
-                    self._mapped[rank, turn] = _map(self.pids[rank], file, size)
-                except OSError as error:
-                    raise RuntimeError(f"process {rank} has ended, and its message is lost") from error
+                self._mapped[rank, turn] = _map(self.pids[rank], file, size)
         self._sizes[turn] = sizes
         return True
 
@@ -209,8 +206,8 @@ class SharedMemory:
         file, memory = _new(size) if self.rank == 0 else (-1, None)
         number = int(self.gather(torch.tensor([file]), [1] * self.count)[0].item())
         if memory is None:
-            file = os.open(f"/proc/{self.pids[0]}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
-            memory = np.frombuffer(mmap.mmap(file, size), np.uint8)
+            file = _open(self.pids[0], number)
+            memory = _mapped(file, size)
         self._shared = file, size, list(zip(tensors, starts, sizes, strict=False))
         if self.rank == 0:
             for one, start, size in self._shared[2]:
@@ -223,7 +220,7 @@ class SharedMemory:
         """Make the tensors private to this process again; only pages that it changes are copied."""
         if self._shared is not None:
             file, size, _ = self._shared
-            self._place_tensors(np.frombuffer(mmap.mmap(file, size, flags=mmap.MAP_PRIVATE), np.uint8))
+            self._place_tensors(_mapped(file, size, mmap.MAP_PRIVATE))
             os.close(file)
             self._shared = None
 
@@ -249,7 +246,7 @@ def _new(size: int) -> tuple[int, Bytes]:
     file = os.memfd_create("daes")
     try:
         os.ftruncate(file, size)
-        return file, np.frombuffer(mmap.mmap(file, size), np.uint8)
+        return file, _mapped(file, size)
     except OSError as error:  # such as a limit on the size of files
         os.close(file)
         what = f"{size:,} bytes of memory that processes share"
@@ -258,8 +255,20 @@ def _new(size: int) -> tuple[int, Bytes]:
 
 def _map(pid: int, file: int, size: int) -> Bytes:
     """The bytes of another process's file."""
-    opened = os.open(f"/proc/{pid}/fd/{file}", os.O_RDWR | os.O_CLOEXEC)
+    opened = _open(pid, file)
     try:
-        return np.frombuffer(mmap.mmap(opened, size), np.uint8)
+        return _mapped(opened, size)
     finally:
         os.close(opened)
+
+
+def _open(pid: int, file: int) -> int:
+    """Another process's file; a `RuntimeError` where it cannot be opened, as when the process has ended."""
+    try:
+        return os.open(f"/proc/{pid}/fd/{file}", os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        raise RuntimeError(f"the memory of the process {pid} cannot be opened") from error
+
+
+def _mapped(file: int, size: int, flags: int = mmap.MAP_SHARED) -> Bytes:
+    return np.frombuffer(mmap.mmap(file, size, flags=flags), np.uint8)
