@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 import torch.distributed as dist
@@ -81,6 +84,23 @@ def in_processes(tmp_path_factory):
         return outcomes if may_fail else [outcome.value for outcome in outcomes]
 
     return run
+
+
+@pytest.fixture(scope="module")
+def clicks(request, tmp_path_factory):
+    """A Parquet file of the `ROWS` of the module."""
+    rows = request.module.ROWS
+    random = np.random.default_rng(0)
+    price = random.lognormal(size=rows)
+    table = {
+        "click": (random.random(rows) < 1 / (1 + price)).astype(np.int8),
+        "price": pa.array(price, mask=random.random(rows) < 0.1),
+        "city": pa.array([f"city {number}" for number in random.integers(0, 30, rows)]),
+        "device": pa.array([f"device {number}" for number in random.integers(0, 5, rows)]),
+    }
+    path = tmp_path_factory.mktemp("data") / "clicks.parquet"
+    pq.write_table(pa.table(table), path, row_group_size=100)
+    return path
 
 
 @pytest.fixture

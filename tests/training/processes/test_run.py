@@ -21,20 +21,6 @@ CONFIG = TrainConfig(batch_size=20, window=100, sync_every=40, checkpoint_every=
 MODEL = {"backbone": "fnn", "dim": 4, "categorical_options": {"mode": "vocabulary", "min_count": 2}}
 
 
-@pytest.fixture(scope="module")
-def clicks(tmp_path_factory):
-    random = np.random.default_rng(0)
-    price = random.lognormal(size=ROWS)
-    table = {
-        "click": (random.random(ROWS) < 1 / (1 + price)).astype(np.int8),
-        "price": pa.array(price, mask=random.random(ROWS) < 0.1),
-        "city": pa.array([f"city {number}" for number in random.integers(0, 30, ROWS)]),
-    }
-    path = tmp_path_factory.mktemp("data") / "clicks.parquet"
-    pq.write_table(pa.table(table), path, row_group_size=100)
-    return path
-
-
 def _run(rank, path, folder, config=CONFIG, callbacks=(), **options):
     run = train_run(
         Dataset.open(path, bad_rows="skip"), folder, model=MODEL, config=config, callbacks=callbacks, **options

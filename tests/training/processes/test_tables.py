@@ -5,9 +5,6 @@ import signal
 from contextlib import nullcontext
 from dataclasses import replace
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -25,21 +22,6 @@ ROWS = 452
 CONFIG = TrainConfig(batch_size=20, window=100, sync_every=40, checkpoint_every=40)
 VOCABULARY = {"backbone": "fnn", "dim": 4, "categorical_options": {"mode": "vocabulary", "min_count": 2}}
 HASH = {"embedding": "daes", "backbone": "deepfm", "dim": 4}
-
-
-@pytest.fixture(scope="module")
-def clicks(tmp_path_factory):
-    random = np.random.default_rng(0)
-    price = random.lognormal(size=ROWS)
-    table = {
-        "click": (random.random(ROWS) < 1 / (1 + price)).astype(np.int8),
-        "price": pa.array(price, mask=random.random(ROWS) < 0.1),
-        "city": pa.array([f"city {number}" for number in random.integers(0, 30, ROWS)]),
-        "device": pa.array([f"device {number}" for number in random.integers(0, 5, ROWS)]),
-    }
-    path = tmp_path_factory.mktemp("data") / "clicks.parquet"
-    pq.write_table(pa.table(table), path, row_group_size=100)
-    return path
 
 
 def _run(rank, path, folder, tables=DividedEmbedding, model=HASH, config=CONFIG, callbacks=(), **options):
