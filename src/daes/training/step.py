@@ -223,9 +223,8 @@ class TrainingStep:
     def _counts_independently(self) -> bool:
         """Whether counting depends on nothing that is learned or observed meanwhile: another thread may do it."""
         model = self.model
-        known = type(model).count is CTRModel.count and type(model.evidence) is EvidenceInputs
         hashed = model.categorical is None or model.categorical.vocabulary is None
-        return known and hashed and model.device.type == "cpu" and self._recorder is None
+        return counts_as_known(model) and hashed and model.device.type == "cpu" and self._recorder is None
 
     def _replay_end(self, inputs: tuple[Tensor, ...], logits: Tensor | None, observing: bool) -> Plan | None:
         """Replay the optimiser's step and the plan for the batch, from a recording; None if there can be none."""
@@ -383,6 +382,11 @@ class TrainingStep:
             for gradient in gradients:
                 gradient.mul_(factor.to(gradient.device))
         return norm
+
+
+def counts_as_known(model: CTRModel) -> bool:
+    """Whether rows are counted by `EvidenceInputs`; a subclass may do anything with them."""
+    return type(model).count is CTRModel.count and type(model.evidence) is EvidenceInputs
 
 
 def _may_be_sparse(model: CTRModel, config: TrainConfig) -> bool:

@@ -1,7 +1,6 @@
 """What processes of one machine tell each other through memory."""
 
 import os
-import resource
 import time
 
 import pytest
@@ -10,6 +9,7 @@ import torch
 from daes.training.processes import group, memory
 from daes.training.processes.group import LostProcessError, Processes
 
+resource = pytest.importorskip("resource")  # Windows has none
 pytestmark = pytest.mark.skipif(memory._machine() is None, reason="compiled loops and Linux are needed")
 
 

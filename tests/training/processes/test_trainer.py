@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from daes.embedding.processes import ProcessesDisagreeError
+from daes.evidence import EvidenceInputs
 from daes.storage.checkpoint import CheckpointStore
 from daes.stream.dataset import Dataset
 from daes.stream.source import BatchSource
@@ -135,6 +136,29 @@ def test_shared_memory_changes_no_bit(world, options, changes, in_processes, mak
     table = next(place for place, one in enumerate(whole) if one.shape == told[0][0]["categorical.weight"].shape)
     torch.testing.assert_close(shared[0][1][table], whole[table], rtol=1e-5, atol=1e-6)
     assert (told[0][0]["evidence.combinations.fields"] >= 0).any()
+
+
+class _OwnEvidence(EvidenceInputs):
+    updates = 0
+
+    def update(self, *arguments, **options):
+        self.updates += 1
+        super().update(*arguments, **options)
+
+
+def _own_evidence(rank, make_model, rows, schema):
+    model = make_model()
+    model.evidence.__class__ = _OwnEvidence
+    trainer = ProcessTrainer(model, TrainConfig(batch_size=40, window=200), Processes())
+    trainer.run(_data(rows, schema).from_start())
+    return trainer.exchanges, model.evidence.updates, model.evidence.total.tolist()
+
+
+def test_evidence_of_its_own_counts_all_rows_in_every_process(in_processes, make_model, make_rows, schema):
+    rows = make_rows(400)
+    for exchanges, updates, total in in_processes(2, _own_evidence, make_model, rows, schema):
+        assert updates == exchanges > 3
+        assert total == [400, rows.label.sum()]
 
 
 def _slow(rank, make_model, rows, schema, slow):

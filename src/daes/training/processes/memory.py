@@ -220,7 +220,7 @@ class SharedMemory:
         """Make the tensors private to this process again; only pages that it changes are copied."""
         if self._shared is not None:
             file, size, _ = self._shared
-            self._place_tensors(_mapped(file, size, mmap.MAP_PRIVATE))
+            self._place_tensors(_mapped(file, size, private=True))
             os.close(file)
             self._shared = None
 
@@ -270,5 +270,7 @@ def _open(pid: int, file: int) -> int:
         raise RuntimeError(f"the memory of the process {pid} cannot be opened") from error
 
 
-def _mapped(file: int, size: int, flags: int = mmap.MAP_SHARED) -> Bytes:
+def _mapped(file: int, size: int, *, private: bool = False) -> Bytes:
+    """The bytes of a file; if they are private, others do not see what is written to them."""
+    flags = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
     return np.frombuffer(mmap.mmap(file, size, flags=flags), np.uint8)

@@ -23,7 +23,7 @@ from daes.training.processes.group import Processes
 from daes.training.processes.memory import SharedMemory
 from daes.training.processes.scores import exchange_scores, in_finite_batches, part_of
 from daes.training.processes.tables import DividedState
-from daes.training.step import TrainingStep, random_state, set_random_state
+from daes.training.step import TrainingStep, counts_as_known, random_state, set_random_state
 from daes.training.trainer import StreamTrainer, TrainResult, as_warning
 
 _GROWTH = 50
@@ -134,8 +134,7 @@ class ProcessTrainer(StreamTrainer):
         division = Division(
             processes.rank, processes.count, columns, processes.barrier, processes.send_buffer, processes.gather_rows
         )
-        own_way = type(self.model).count is not CTRModel.count  # which may do anything with a batch
-        shared = self.model.evidence.divide(None if own_way else division)
+        shared = self.model.evidence.divide(division if counts_as_known(self.model) else None)
         if self.model.distributions is not None:
             shared += self.model.distributions.divide(*features)
         _, tables = self.model.parameter_groups()
