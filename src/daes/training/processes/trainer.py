@@ -1,6 +1,6 @@
 """One pass over a stream by several processes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -210,37 +210,46 @@ class ProcessTrainer(StreamTrainer):
         rows = Batch.concat([one.batch for one in self._unexchanged])
         scores, steps = [one.logits for one in self._unexchanged], [one.learned for one in self._unexchanged]
         told = exchange_scores(self.processes, scores, steps, lengths, random_state(self.model.device))
-        logits, learned = told.logits, np.repeat(told.learned, lengths)
         self._random = told.random
-        with self.model.lock:
-            prepared = self.step.prepare(rows if learned.all() else rows[learned])
-            first = self._unexchanged[0].observed  # the first batch is exchanged alone
-            counted = torch.from_numpy(logits if learned.all() else logits[learned]).to(self.model.device)
-            observes = self.step.observing and not first
-            table = self.model.categorical
-            # Counting begins with a wait for all, so that it comes first; but a vocabulary has other rows afterwards.
-            later = self.model.evidence.division is not None and (table is None or table.vocabulary is None)
-            if observes and not later:
-                self._observe(prepared)
-            self._count_in_evidence(prepared, None if first else counted)
-            if observes and later:
-                self._observe(prepared)
-        metrics = None
-        if rows.label is not None and self.processes.first:  # while the others count
-            usable = in_finite_batches(logits, lengths)  # as in one process, others are not evaluated
-            weight = None if rows.weight is None else rows.weight[usable]
-            self.metrics.update(logits[usable], rows.label[usable], weight)
-            if self._record_is_due(len(rows)):
-                metrics = self.metrics.compute()
+        self._take_in(rows, told.logits, np.repeat(told.learned, lengths))
+        metrics = self._evaluate_all(rows, told.logits, lengths) if self.processes.first else None
         self.processes.barrier()
         self.batches += len(lengths) - 1
         self._unexchanged = []
         self._set_waiting()
         self._exchanged_at = int(self._position["row"])
         self.exchanges += 1
-        self._count(rows, logits, metrics)
+        self._count(rows, told.logits, metrics)
         self._save_if_due(len(rows))
         self._stop_if_asked()
+
+    def _take_in(self, rows: Batch, logits: NDArray[np.float32], learned: NDArray[np.bool_]) -> None:
+        """Update distributions, vocabularies and evidence with the rows that were learned from."""
+        if not learned.all():
+            rows, logits = rows[learned], logits[learned]
+        first = self._unexchanged[0].observed  # the first batch is exchanged alone
+        observes = self.step.observing and not first
+        table = self.model.categorical
+        # Counting begins with a wait for all, so that it comes first; but a vocabulary has other rows afterwards.
+        later = self.model.evidence.division is not None and (table is None or table.vocabulary is None)
+        with self.model.lock:
+            prepared = self.step.prepare(rows)
+            if observes and not later:
+                self._observe(prepared)
+            self._count_in_evidence(prepared, None if first else torch.from_numpy(logits).to(self.model.device))
+            if observes and later:
+                self._observe(prepared)
+
+    def _evaluate_all(
+        self, rows: Batch, logits: NDArray[np.float32], lengths: Sequence[int]
+    ) -> dict[str, float] | None:
+        """Add the rows to the metrics, in the first process while the others count; these, if a record is due."""
+        if rows.label is None:
+            return None
+        usable = in_finite_batches(logits, lengths)  # as in one process, others are not evaluated
+        weight = None if rows.weight is None else rows.weight[usable]
+        self.metrics.update(logits[usable], rows.label[usable], weight)
+        return self.metrics.compute() if self._record_is_due(len(rows)) else None
 
     def _set_waiting(self) -> None:
         """Let recent errors age by the rows that were learned from but not yet exchanged."""
