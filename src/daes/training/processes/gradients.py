@@ -70,15 +70,16 @@ class GradientExchange:
         sizes = [tensor.numel() for tensor in tensors]
         flat = self._memory_for(sum(sizes), tensors[0])[: sum(sizes)]
         torch.cat([tensor.reshape(-1) for tensor in tensors], out=flat)
-        rows, values, to = self._rows() if tables else (None, None, [])
-        share, of = self._share(row, weight, to)
-        if rows is None or values is None:
-            flat *= share
-            self.processes.add(flat)
-        else:
+        if tables:
+            rows, values, to = self._rows()
+            share, of = self._share(row, weight, to)
             rows, values = self._sum(rows, values, share, to, of)
             tables[0].grad = _sparse(rows, values, tables[0].shape, is_coalesced=True)
             self.shares = [] if self.divided is None else [tables[0].grad._values()]
+        else:
+            share, _ = self._share(row, weight, [])
+            flat *= share
+            self.processes.add(flat)
         mean = torch.split(flat, sizes)
         for parameter, gradient in zip(dense, mean, strict=False):
             parameter.grad = gradient.view_as(parameter)
