@@ -17,7 +17,7 @@ from daes.stream.arrow import pa
 from daes.stream.bad_rows import BadRow, BadRows
 from daes.stream.batch import BadValues, Batch, batch_from_table
 from daes.stream.category_text import category_text
-from daes.stream.schema import Schema, no_such_column
+from daes.stream.schema import Schema, column_kind, no_such_column
 
 Position = dict[str, int | str]
 
@@ -430,6 +430,8 @@ def _join_columns(columns: Sequence[Any], role: str) -> Any:
             target = pa.float64()
         elif role == "categorical" or (role == "unused" and target is None):
             columns, target = [category_text(column) for column in columns], pa.large_string()
+        elif role == "time" and all(column_kind(column.type) == "time" for column in columns):
+            target = pa.timestamp("ns")
         elif target is None:
             types = ", ".join(dict.fromkeys(str(column.type) for column in columns))
             raise SourceError(f"files must agree on the types of their columns, got {types}")
