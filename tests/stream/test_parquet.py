@@ -123,6 +123,20 @@ def test_times_of_any_unit_go_together_within_a_batch(tmp_path: Path) -> None:
     assert batch.time.tolist() == [second, 2 * second, 3 * second, 4 * day]
 
 
+@pytest.mark.parametrize("other", [pa.array([0.5]), pa.array([2**64 - 1], pa.uint64()), pa.array([-1])])
+def test_large_integers_go_together_with_other_numbers(tmp_path: Path, other: pa.Array) -> None:
+    large = 2**60 + 1
+    for number, column in enumerate((pa.array([large]), other, pa.array([large], pa.uint64()))):
+        pq.write_table(pa.table({"price": [1.0], "large": column}), tmp_path / f"{number}.parquet")
+    wanted = [2.0**60, float(np.float32(other[0].as_py())), 2.0**60]
+    (batch,) = ParquetSource(tmp_path).iter_batches(Schema(None, ("large",), ()), 10)
+    assert batch.numerical[:, 0].tolist() == wanted
+    (batch,) = ParquetSource(tmp_path).iter_batches(Schema(None, ("price",), ("large",)), 10)
+    assert batch.categorical[:, 0].tolist() == [hash_text(text) for text in (str(large), str(other[0]), str(large))]
+    left_out = Dataset.open(tmp_path, schema=Schema(None, ("price",), ())).iter_tables(None, 10)
+    assert [table.num_rows for table in left_out] == [3]
+
+
 ID_TYPES = {
     "int": pa.array([1, 2, None]),
     "text": pa.array(["1", "2", None]),

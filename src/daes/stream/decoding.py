@@ -1,6 +1,7 @@
 """Messages to rows: JSON objects and Arrow IPC streams, each message checked on its own."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
@@ -10,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daes.stream.arrow import pa, pc
-from daes.stream.batch import KeyedBatch, batch_from_table
+from daes.stream.batch import KeyedBatch, batch_from_table, named_column
 from daes.stream.category_text import category_text
-from daes.stream.cursor import SourceError, join_pieces
+from daes.stream.cursor import NUMBER_ROLES, SourceError, join_pieces
 from daes.stream.hashing import hash_column
 from daes.stream.schema import Schema, is_text
 
@@ -26,6 +27,9 @@ _SHOWN = 60
 _LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 _NUMBERS = (int, float, bool, type(None))
 _SCALARS = (str, *_NUMBERS)
+_HALF_PAIR = re.compile(rb"\\u[dD]")
+"""Half a surrogate pair, perhaps alone: JSON can hold it, text cannot."""
+_LARGEST_EXACT = 2**53
 _NO_CONVERSION: dict[str, set[type]] = {"numerical": {float, type(None)}, "categorical": {str, type(None)}}
 
 
@@ -79,6 +83,7 @@ class Decoder:
     def _from_objects(self, messages: list["Message"]) -> tuple[list[Any], list[int | str]]:
         """`decode` of messages that are JSON objects."""
         parsed = [parse_object(message.data) for message in messages]
+        check = any(_HALF_PAIR.search(message.data) for message in messages)
         bad = {place: row for place, row in enumerate(parsed) if isinstance(row, str)}
         rows: list[dict[str, Any]] = [{} if isinstance(row, str) else row for row in parsed]
         columns: dict[str, list[Any]] = {}
@@ -87,7 +92,7 @@ class Decoder:
                 columns[name] = [message.sent for message in messages]
             else:
                 field = str(self._key) if name == KEY else name
-                columns[name] = self._convert(name, [row.get(field) for row in rows], bad)
+                columns[name] = self._convert(name, [row.get(field) for row in rows], bad, check)
         if self._features:
             lacking = [place for place, row in enumerate(rows) if self._features.isdisjoint(row)]
             bad = {**dict.fromkeys(lacking, self._no_features), **bad}
@@ -112,9 +117,12 @@ class Decoder:
         key, sent = (np.asarray(table.column(name), dtype=np.int64) for name in (KEY, SENT))
         return KeyedBatch(**batch.arrays(), key=key, sent=sent)
 
-    def _convert(self, name: str, values: list[Any], bad: dict[int, str]) -> list[Any]:
-        """The values in the column's type; adds to `bad` why others are refused, by their place."""
-        if set(map(type, values)) <= _NO_CONVERSION.get(self._roles[name], set()):
+    def _convert(self, name: str, values: list[Any], bad: dict[int, str], check: bool) -> list[Any]:
+        """The values in the column's type; adds to `bad` why others are refused, by their place.
+
+        `check` is whether a text may be refused.
+        """
+        if not check and set(map(type, values)) <= _NO_CONVERSION.get(self._roles[name], set()):
             return values
         convert, rule = self._rules[name]
         converted = []
@@ -166,7 +174,7 @@ class Decoder:
                 if name == SENT:
                     columns[name] = pa.array(sent, pa.int64())
                 elif name == KEY:
-                    keys = table.column(str(self._key))
+                    keys = named_column(table, str(self._key))
                     if keys.null_count:
                         return f"the key {self._key!r} must have a value"
                     columns[name] = pa.array(hash_column(category_text(keys)))
@@ -175,10 +183,8 @@ class Decoder:
                 elif name not in table.column_names and role in ("numerical", "categorical"):
                     columns[name] = pa.nulls(table.num_rows, self._types[name])
                 else:
-                    columns[name] = self._cast(table.column(name), name)
+                    columns[name] = self._cast(named_column(table, name), name)
             return self._finish(pa.table(columns))
-        except KeyError as error:
-            return f"it has no column {error.args[0] if error.args else error}"
         except (ValueError, TypeError, pa.ArrowException) as error:
             return str(error)
 
@@ -202,7 +208,7 @@ class Decoder:
             raise TypeError(f"column {name!r} must hold numbers; it is of type {column.type}")
         if role == "time" and not pa.types.is_integer(column.type):
             column = column.cast(pa.timestamp("ns"))
-        return column.cast(kind)
+        return column.cast(kind, safe=role not in NUMBER_ROLES)  # large integers are rounded, as in files
 
 
 def is_arrow(data: bytes) -> bool:
@@ -214,7 +220,10 @@ def _read_arrow(data: bytes) -> Any:
     """The Table of a message, or what is wrong with it."""
     try:
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-            return reader.read_all()
+            table = reader.read_all()
+        table.validate(full=True)  # offsets within the message, valid Unicode
+        table.column_names  # noqa: B018 (decodes them)
+        return table
     except (pa.ArrowException, OSError, ValueError) as error:
         return f"it is not an Arrow IPC stream: {error}"
 
@@ -291,7 +300,7 @@ def _number(value: Any) -> float | None:
 def _category(value: Any) -> str | None:
     if type(value) not in _SCALARS:
         raise ValueError
-    return None if value is None else _text(value)
+    return None if value is None or value != value else _text(value)  # NaN is not equal to itself
 
 
 def _key(value: Any) -> str:
@@ -335,18 +344,22 @@ def _timestamp(value: Any) -> int:
     found = datetime.fromisoformat(value)
     found = found if found.tzinfo else found.replace(tzinfo=UTC)
     whole = int(found.replace(microsecond=0).timestamp())
-    return whole * 10**9 + found.microsecond * 1000
+    return _timestamp(whole * 10**9 + found.microsecond * 1000)
 
 
 def _text(value: Any) -> str:
     """The text of a scalar as a category; see `category_text`."""
     if type(value) is bool:
         return "true" if value else "false"
-    if type(value) is float and value.is_integer():
-        return str(int(value))
-    return str(value)
+    if type(value) is float:
+        if abs(value) == np.inf or (value.is_integer() and abs(value) > _LARGEST_EXACT):
+            raise ValueError  # it stands for several integers
+        return str(int(value)) if value.is_integer() else str(value)
+    text = str(value)
+    text.encode()  # a UnicodeEncodeError is a ValueError
+    return text
 
 
 def _excerpt(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False).encode(errors="backslashreplace").decode()
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
