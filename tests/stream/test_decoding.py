@@ -4,7 +4,8 @@ import random
 import pyarrow as pa
 import pytest
 
-from daes.stream.decoding import Decoder, parse_object
+from daes.stream.cursor import SourceError
+from daes.stream.decoding import Decoder, infer_types, parse_object
 from daes.stream.hashing import hash_text
 from daes.stream.messages import DeadLetter, Message
 from daes.stream.schema import Schema
@@ -94,6 +95,14 @@ def test_damaged_tables_are_refused_or_read_never_more():
     assert len(refused) > 5
     _, found = decode(whole.replace(b"abcdefgh", b"abc\xff\xff\xffgh"))
     assert found[0].startswith("it is not an Arrow IPC stream: ")
+
+
+def test_what_is_wrong_with_the_first_of_messages_that_cannot_be_read():
+    payloads = b"\xff\xff\xff\xff broken", b"{"
+    with pytest.raises(SourceError, match=r"none of the first 2 messages of ADS .* it is not an Arrow IPC stream: "):
+        infer_types([Message(0, 0, 0, payload) for payload in payloads], "ADS")
+    readable = [Message(0, 0, 0, payload) for payload in (*payloads, b'{"price": 1}')]
+    assert infer_types(readable, "ADS") == pa.schema([("price", pa.int64())])
 
 
 def test_what_is_no_object():

@@ -246,22 +246,19 @@ def parse_object(data: bytes) -> dict[str, Any] | str:
 def infer_types(messages: Sequence["Message"], name: str) -> Any:
     """The columns of some messages as a pyarrow Schema; messages that cannot be read are skipped."""
     columns: dict[str, list[Any]] = {}
-    rows = 0
+    wrong: list[str] = []
     for message in messages:
-        if is_arrow(message.data):
-            try:
-                return pa.ipc.open_stream(pa.py_buffer(message.data)).schema
-            except (pa.ArrowException, OSError):
-                continue
-        row = parse_object(message.data)
-        if not isinstance(row, str):
-            rows += 1
-            for column, value in row.items():
+        read = _read_arrow(message.data) if is_arrow(message.data) else parse_object(message.data)
+        if isinstance(read, str):
+            wrong.append(read)
+        elif isinstance(read, pa.Table):
+            return read.schema
+        else:
+            for column, value in read.items():
                 columns.setdefault(column, []).append(value)
-    if not rows:
-        first = parse_object(messages[0].data)
+    if len(wrong) == len(messages):
         raise SourceError(
-            f"none of the first {len(messages)} messages of {name} can be read; of the first one, {first}"
+            f"none of the first {len(messages)} messages of {name} can be read; of the first one, {wrong[0]}"
         )
     return pa.schema([(column, _inferred(values)) for column, values in columns.items()])
 
