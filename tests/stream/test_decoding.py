@@ -58,6 +58,14 @@ def test_categories_are_those_of_files():
     assert batch.categorical[:, 0].tolist() == [hash_text(text) if text else 0 for text in values.values()]
 
 
+def test_words_of_labels_are_those_of_files():
+    batch, found = objects(
+        {"click": True}, {"click": "True"}, {"click": 0}, {"click": 2}, label_map={"True": 1, "0.0": 0}
+    )
+    assert found == [1, 1, 1, "label column 'click' must hold 'True' or '0.0', got 2"]
+    assert batch.label.tolist() == [1, 1, 0]
+
+
 def test_large_integers_are_numbers_in_both_forms():
     number = 2**60 + 1
     columns = [

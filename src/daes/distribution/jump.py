@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daes.choices import check_choice
+from daes.distribution.adaptive_schedule import DecaySchedule, WindowSchedule
 from daes.distribution.base import Floats, State, check_positive, check_values
 from daes.distribution.drift import ks_statistic
 from daes.distribution.reservoir import SampleEstimator
-from daes.distribution.schedule import DecaySchedule, Origin, Schedule, WindowSchedule, make_schedule, threshold_after
+from daes.distribution.schedule import Origin, Schedule, make_schedule, threshold_after
 from daes.native import arrays
 
 Skip = Literal["exact", "paper"]

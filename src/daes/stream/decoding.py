@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,19 @@ from daes.stream.batch import KeyedBatch, batch_from_table, named_column
 from daes.stream.category_text import category_text
 from daes.stream.cursor import NUMBER_ROLES, SourceError, join_pieces
 from daes.stream.hashing import hash_column
+from daes.stream.json_values import (
+    SCALARS,
+    all_convertible,
+    category_of,
+    excerpt,
+    key_of,
+    number_of,
+    one_of,
+    outcome_of,
+    time_of,
+    weight_of,
+    zero_or_one,
+)
 from daes.stream.schema import Schema, is_text
 
 if TYPE_CHECKING:
@@ -23,13 +35,8 @@ if TYPE_CHECKING:
 KEY, SENT = "\x00key", "\x00sent"
 """Columns that are added to the tables: the hash of the key, and when the message was sent."""
 
-_SHOWN = 60
-_LARGEST_WEIGHT = float(np.finfo(np.float32).max)
-_NUMBERS = (int, float, bool, type(None))
-_SCALARS = (str, *_NUMBERS)
 _HALF_PAIR = re.compile(rb"\\u[dD]")
 """Half a surrogate pair, perhaps alone: JSON can hold it, text cannot."""
-_LARGEST_EXACT = 2**53
 _NO_CONVERSION: dict[str, set[type]] = {"numerical": {float, type(None)}, "categorical": {str, type(None)}}
 
 
@@ -130,22 +137,23 @@ class Decoder:
             try:
                 converted.append(convert(value))
             except (ValueError, OverflowError):  # the latter for an integer beyond the range of floats
-                bad.setdefault(place, f"{rule}, got {_excerpt(value)}")
+                bad.setdefault(place, f"{rule}, got {excerpt(value)}")
                 converted.append(None)
         return converted
 
     def _rule(self, name: str, role: str) -> tuple[Callable[[Any], Any], str]:
         """A function that converts a value of the column or raises ValueError or OverflowError, and what it expects."""
         labels = " or ".join(map(repr, self._label_map))
+        known = {*self._label_map, *category_text(pa.array(list(self._label_map), pa.string())).to_pylist()}
         return {
-            "numerical": (_number, f"column {name!r} must hold numbers"),
-            "categorical": (_category, f"column {name!r} must hold categories"),
-            "label": (_zero_or_one, f"label column {name!r} must hold 0 and 1 only"),
-            "mapped": (_one_of(set(map(_text, self._label_map))), f"label column {name!r} must hold {labels}"),
-            "outcome": (_outcome, f"label {name!r} must be 0 or 1"),
-            "weight": (_weight, f"weight column {name!r} must hold finite numbers ≥ 0"),
-            "time": (_timestamp, f"time column {name!r} must hold timestamps or integers"),
-            "key": (_key, f"the key {self._key!r} must be text or a number"),
+            "numerical": (number_of, f"column {name!r} must hold numbers"),
+            "categorical": (category_of, f"column {name!r} must hold categories"),
+            "label": (zero_or_one, f"label column {name!r} must hold 0 and 1 only"),
+            "mapped": (one_of(known), f"label column {name!r} must hold {labels}"),
+            "outcome": (outcome_of, f"label {name!r} must be 0 or 1"),
+            "weight": (weight_of, f"weight column {name!r} must hold finite numbers ≥ 0"),
+            "time": (time_of, f"time column {name!r} must hold timestamps or integers"),
+            "key": (key_of, f"the key {self._key!r} must be text or a number"),
         }[role]
 
     def _from_arrow(self, messages: list["Message"]) -> tuple[list[Any], list[int | str]]:
@@ -270,93 +278,9 @@ def _inferred(values: list[Any]) -> Any:
     if kinds == {bool}:
         return pa.bool_()
     if kinds <= {int, float}:
-        return pa.float64() if float in kinds or not _all_convertible(values, _number) else pa.int64()
-    if kinds <= set(_SCALARS):
+        return pa.float64() if float in kinds or not all_convertible(values, number_of) else pa.int64()
+    if kinds <= set(SCALARS):
         texts = [value for value in values if value is not None]
-        moments = kinds == {str} and all(":" in text for text in texts) and _all_convertible(texts, _timestamp)
+        moments = kinds == {str} and all(":" in text for text in texts) and all_convertible(texts, time_of)
         return pa.timestamp("ns") if moments else pa.string()
     return pa.struct([]) if dict in kinds else pa.list_(pa.null())
-
-
-def _all_convertible(values: list[Any], convert: Callable[[Any], Any]) -> bool:
-    """Whether all values can be converted."""
-    try:
-        for value in values:
-            convert(value)
-    except (ValueError, OverflowError):
-        return False
-    return True
-
-
-def _number(value: Any) -> float | None:
-    if type(value) not in _NUMBERS:
-        raise ValueError
-    return None if value is None else float(value)
-
-
-def _category(value: Any) -> str | None:
-    if type(value) not in _SCALARS:
-        raise ValueError
-    return None if value is None or value != value else _text(value)  # NaN is not equal to itself
-
-
-def _key(value: Any) -> str:
-    if value is None or type(value) not in _SCALARS:
-        raise ValueError
-    return _text(value)
-
-
-def _one_of(known: set[str]) -> Callable[[Any], str]:
-    def convert(value: Any) -> str:
-        text = _category(value)
-        if text not in known:
-            raise ValueError
-        return text
-
-    return convert
-
-
-def _zero_or_one(value: Any) -> float:
-    if type(value) not in (int, float, bool) or value not in (0, 1):
-        raise ValueError
-    return float(value)
-
-
-def _outcome(value: Any) -> float:
-    return 1.0 if value is None else _zero_or_one(value)
-
-
-def _weight(value: Any) -> float:
-    if type(value) not in (int, float) or not 0 <= value <= _LARGEST_WEIGHT:
-        raise ValueError
-    return float(value)
-
-
-def _timestamp(value: Any) -> int:
-    """Epoch nanoseconds of an ISO timestamp, in UTC unless it has an offset; an integer is returned unchanged."""
-    if type(value) is int and -(2**63) <= value < 2**63:
-        return value
-    if type(value) is not str:
-        raise ValueError
-    found = datetime.fromisoformat(value)
-    found = found if found.tzinfo else found.replace(tzinfo=UTC)
-    whole = int(found.replace(microsecond=0).timestamp())
-    return _timestamp(whole * 10**9 + found.microsecond * 1000)
-
-
-def _text(value: Any) -> str:
-    """The text of a scalar as a category; see `category_text`."""
-    if type(value) is bool:
-        return "true" if value else "false"
-    if type(value) is float:
-        if abs(value) == np.inf or (value.is_integer() and abs(value) > _LARGEST_EXACT):
-            raise ValueError  # it stands for several integers
-        return str(int(value)) if value.is_integer() else str(value)
-    text = str(value)
-    text.encode()  # a UnicodeEncodeError is a ValueError
-    return text
-
-
-def _excerpt(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False).encode(errors="backslashreplace").decode()
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
