@@ -260,6 +260,15 @@ def test_stability_chooses_few_slots_where_few_suffice():
     assert error < 0.05
 
 
+def test_stability_needs_two_members_to_compare():
+    alone = feed(JumpReservoir(1, stability=0.02), np.arange(10.0), 3)
+    assert (alone.capacity, alone.sample.size) == (1, 1)
+    constant = feed(JumpReservoir(100, stability=0.02, min_size=1), np.ones(3000), 500)
+    assert constant.capacity == 2
+    history = JumpReservoir(5, stability=0.02).warm_start([3.0], count=1000)
+    assert feed(history, np.arange(2000.0), 500).count == 3000
+
+
 def test_stability_keeps_the_sample_uniform_when_it_shrinks():
     held = np.zeros(10)
     for run in range(200):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from daes.distribution.adaptive_schedule import DecaySchedule
 from daes.distribution.schedule import (
     BLOCK,
-    DecaySchedule,
     ExactSchedule,
     PaperSchedule,
     Schedule,

@@ -114,6 +114,30 @@ def test_typed_columns_and_rows_in_memory() -> None:
     assert summarize_columns(Dataset.open("adstream:50").in_memory()) == []
 
 
+def test_columns_whose_values_cannot_be_categories_are_shown_all_the_same() -> None:
+    table = pa.table({"id": [2.0**60, 1.0], "tags": [["a"], []], "kind": pa.array(["", "a"]).dictionary_encode()})
+    data = Dataset.open(table, numerical=[], categorical=["id", "kind"], needs_label=False)
+    identity, tags, kind = summarize_columns(data)
+    assert (identity.part, identity.distinct) == ("categorical", 2)
+    assert (tags.part, tags.why) == ("unused", f"type {table.schema.field('tags').type}")
+    assert (kind.examples, kind.missing) == (("a",), 0.5)
+
+
+def test_partitions_of_csv_files(tmp_path: Path) -> None:
+    for click in ("0", "1"):
+        path = tmp_path / f"click={click}" / f"at=2024-01-1{click}" / f"hour={click}" / "a.csv"
+        path.parent.mkdir(parents=True)
+        path.write_text("price\n2\n")
+    data = Dataset.open(tmp_path, label="click", time="at", numerical=["price", "hour"])
+    examples = {column.name: column.examples for column in summarize_columns(data)}
+    assert examples == {
+        "price": ("2",),
+        "click": ("0", "1"),
+        "at": ("2024-01-10", "2024-01-11"),
+        "hour": ("0", "1"),
+    }
+
+
 def test_a_column_that_is_empty_where_the_data_start_is_not_lost_in_silence(tmp_path: Path) -> None:
     for day, late in enumerate((pa.nulls(4), pa.array([0.5, 2.0, None, 1.0]))):
         pq.write_table(

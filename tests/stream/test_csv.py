@@ -13,8 +13,9 @@ from daes.stream import bad_rows, csv_text
 from daes.stream.bad_rows import BadRow
 from daes.stream.csv import CsvSource
 from daes.stream.cursor import CursorSource, SourceError
+from daes.stream.dataset import Dataset
 from daes.stream.hashing import hash_text
-from daes.stream.schema import Schema
+from daes.stream.schema import Schema, infer_schema
 
 SCHEMA = Schema("click", ("price",), ("city",))
 
@@ -173,6 +174,17 @@ def test_time_and_a_label_of_words(tmp_path: Path, cells: list[str], want: list[
     assert (batch.label.tolist(), batch.time.tolist()) == ([1, 0], want)
 
 
+def test_later_times_may_be_finer_than_the_first(tmp_path: Path, small_blocks: None) -> None:
+    cells = ["2013-01-01", "2013-01-01 00:00:01", "2013-01-01T00:00:01.5", "3013-01-01", "2013-01-01 00:00:02Z"]
+    path = write(tmp_path / "a.csv", "click,price,at\n" + "".join(f"1,{n},{cell}\n" for n, cell in enumerate(cells)))
+    source = CsvSource(path, bad_rows="skip")
+    (batch,) = source.iter_batches(Schema("click", ("price",), (), time="at"), 10)
+    assert batch.time is not None
+    assert [time - 1356998400 * 10**9 for time in batch.time.tolist()] == [0, 10**9, 1_500_000_000]
+    rule = "column 'at' must be a timestamp without a time zone, from 1678 to 2261, got "
+    assert [row.reason for row in source.bad_rows.first] == [f"{rule}{cell!r}" for cell in cells[3:]]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "options"),
     [
@@ -210,6 +222,21 @@ def test_each_file_has_its_own_header(tmp_path: Path) -> None:
     three = write(tmp_path / "3.csv", "click,prize,city\n1,2,x\n")
     with pytest.raises(SourceError, match=r"3\.csv: there is no column 'price'; did you mean 'prize'"):
         list(CsvSource([one, two, three]).iter_batches(SCHEMA, 10))
+
+
+def test_types_are_those_of_the_first_file_with_rows(tmp_path: Path) -> None:
+    for number, rows in enumerate(["", "", "1,2,007\n", "0,3,x\n"]):
+        write(tmp_path / f"{number}.csv", f"click,price,zip\n{rows}")
+    data = Dataset.open(tmp_path, categorical=["zip"])
+    assert data.schema == Schema("click", ("price",), ("zip",))
+    assert data.sample(5).numerical.tolist() == [[2], [3]]
+    with pytest.raises(ValueError, match="at least one column must have a value, got none in any row: click, price"):
+        Dataset.open([tmp_path / "0.csv", tmp_path / "1.csv"])
+
+
+def test_hexadecimal_ids_are_text(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "click,id,n,hex\n1,0x1f,10,1\n0,0X2A,0,-0x1\n")
+    assert infer_schema(path) == Schema("click", ("n",), ("id", "hex"))
 
 
 BAD = b"click,price,city\n1,1,a\n0,2,b\n1,3\n0,four,d\n1,5,e,e\n0,6,\xff\n1,7,g\n0,8,h\n"

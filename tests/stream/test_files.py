@@ -91,6 +91,8 @@ def test_nothing_found(tree: Path) -> None:
         find_files(tree / "empty")
     with pytest.raises(ValueError, match=r"at least one path is needed, got \[\]"):
         find_files([])
+    with pytest.raises(ValueError, match=r"day_\[9-0\]\.csv is not a glob: bad character range"):
+        find_files(tree / "day_[9-0].csv")
 
 
 def test_other_filesystems_through_fsspec() -> None:

@@ -108,6 +108,35 @@ def test_types_of_one_kind_go_together_within_a_batch(tmp_path: Path) -> None:
     assert table["city"].to_pylist() == [str(row % 3) for row in range(10)] + [None]
 
 
+def test_times_of_any_unit_go_together_within_a_batch(tmp_path: Path) -> None:
+    day, second = 86_400 * 10**9, 10**9
+    times = {
+        "s": pa.array([1], pa.timestamp("s")),
+        "ns": pa.array([2 * second], pa.timestamp("ns")),
+        "zone": pa.array([3_000], pa.timestamp("ms", "Asia/Tokyo")),
+        "date": pa.array([4], pa.date32()),
+    }
+    for number, column in enumerate(times.values()):
+        pq.write_table(pa.table({"price": [1.0], "at": column}), tmp_path / f"{number}.parquet")
+    (batch,) = ParquetSource(tmp_path).iter_batches(Schema(None, ("price",), (), time="at"), 10)
+    assert batch.time is not None
+    assert batch.time.tolist() == [second, 2 * second, 3 * second, 4 * day]
+
+
+@pytest.mark.parametrize("other", [pa.array([0.5]), pa.array([2**64 - 1], pa.uint64()), pa.array([-1])])
+def test_large_integers_go_together_with_other_numbers(tmp_path: Path, other: pa.Array) -> None:
+    large = 2**60 + 1
+    for number, column in enumerate((pa.array([large]), other, pa.array([large], pa.uint64()))):
+        pq.write_table(pa.table({"price": [1.0], "large": column}), tmp_path / f"{number}.parquet")
+    wanted = [2.0**60, float(np.float32(other[0].as_py())), 2.0**60]
+    (batch,) = ParquetSource(tmp_path).iter_batches(Schema(None, ("large",), ()), 10)
+    assert batch.numerical[:, 0].tolist() == wanted
+    (batch,) = ParquetSource(tmp_path).iter_batches(Schema(None, ("price",), ("large",)), 10)
+    assert batch.categorical[:, 0].tolist() == [hash_text(text) for text in (str(large), str(other[0]), str(large))]
+    left_out = Dataset.open(tmp_path, schema=Schema(None, ("price",), ())).iter_tables(None, 10)
+    assert [table.num_rows for table in left_out] == [3]
+
+
 ID_TYPES = {
     "int": pa.array([1, 2, None]),
     "text": pa.array(["1", "2", None]),
@@ -250,7 +279,7 @@ def test_hive_partitions_are_columns(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (batch,) = ParquetSource(tmp_path).iter_batches(Schema("click", ("price",), ("set",), time="day"), 100)
     assert batch.time is not None
     assert batch.time.tolist() == [2] * 4 + [10] * 4
-    with pytest.raises(SourceError, match=r"the numerical column must hold numbers; .* has place=a/b"):
+    with pytest.raises(SourceError, match=r"numerical column 'place' must hold numbers; .* has place=a/b"):
         list(ParquetSource(tmp_path).iter_batches(Schema("click", ("place",), ()), 3))
 
 

@@ -177,7 +177,7 @@ class TestInfer:
         assert infer_schema(table, numerical=["a"], categorical=[]) == Schema(None, ("a",), ())
 
     def test_columns_without_a_value_or_a_name_are_left_out(self) -> None:
-        table = pa.table({"a": [1.0], "empty": pa.nulls(1), "unnamed_3": [1], "Unnamed: 0": ["x"]})
+        table = pa.table({"a": [1.0], "empty": pa.nulls(1), "unnamed_3": [1], "Unnamed: 0": ["x"], "": [0]})
         assert infer_schema(table) == Schema(None, ("a",), ())
         assert infer_schema(table, categorical=["unnamed_3", "empty"]) == Schema(None, ("a",), ("unnamed_3", "empty"))
 

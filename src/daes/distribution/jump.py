@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daes.choices import check_choice
+from daes.distribution.adaptive_schedule import DecaySchedule, WindowSchedule
 from daes.distribution.base import Floats, State, check_positive, check_values
 from daes.distribution.drift import ks_statistic
 from daes.distribution.reservoir import SampleEstimator
-from daes.distribution.schedule import DecaySchedule, Origin, Schedule, WindowSchedule, make_schedule, threshold_after
+from daes.distribution.schedule import Origin, Schedule, make_schedule, threshold_after
 from daes.native import arrays
 
 Skip = Literal["exact", "paper"]
@@ -48,7 +49,7 @@ class JumpReservoir(SampleEstimator):
         expiry: age in values at which members are discarded.
         half_life: age in values at which a member is half as likely as a new one.
         stability: wanted rank error.
-        min_size: smallest number of slots with `stability`.
+        min_size: smallest number of slots with `stability`; at least two, so that there are halves to compare.
 
     >>> reservoir = JumpReservoir(size=1000, seed=0)
     >>> for batch in np.split(np.arange(100_000.0), 10):
@@ -92,7 +93,7 @@ class JumpReservoir(SampleEstimator):
         self.expiry = expiry
         self.half_life = half_life
         self.stability = stability
-        self.min_size = min(min_size, self.size)
+        self.min_size = min(max(min_size, 2), self.size)
         self.schedule = self._new_schedule()
         self.drawn_by_others = 0
         self._born = np.empty(self.size if expiry else 0, np.int64)  # the stream position of each member
@@ -229,6 +230,8 @@ class JumpReservoir(SampleEstimator):
         clipped to [`min_size`, `size`].
         """
         members = self._slots[: self._filled]
+        if members.size < 2:
+            return self.size
         error = ks_statistic(members[0::2], members[1::2]) / 2
         return int(np.clip(np.ceil(members.size * (error / stability) ** 2), self.min_size, self.size))
 

@@ -174,19 +174,19 @@ def batch_from_table(
     rows = table.num_rows
     numerical = np.empty((rows, schema.num_numerical), dtype=np.float32)
     for position, name in enumerate(schema.numerical):
-        _read_numbers(_column(table, name), name, numerical[:, position])
+        _read_numbers(named_column(table, name), name, numerical[:, position])
     categorical = np.empty((rows, schema.num_categorical), dtype=np.int64)
     for position, name in enumerate(schema.categorical):
-        categorical[:, position] = _read_categories(_column(table, name), name)
+        categorical[:, position] = _read_categories(named_column(table, name), name)
     label = schema.label
     if label is not None and not require_label and label not in table.schema.names:
         label = None
     return Batch(
         numerical=numerical,
         categorical=categorical,
-        label=None if label is None else _read_label(_column(table, label), label, label_map),
-        weight=None if schema.weight is None else _read_weight(_column(table, schema.weight), schema.weight),
-        time=None if schema.time is None else _read_time(_column(table, schema.time), schema.time),
+        label=None if label is None else _read_label(named_column(table, label), label, label_map),
+        weight=None if schema.weight is None else _read_weight(named_column(table, schema.weight), schema.weight),
+        time=None if schema.time is None else _read_time(named_column(table, schema.time), schema.time),
     )
 
 
@@ -200,11 +200,12 @@ def numbers_from_table(table: Any, names: Sequence[str]) -> NDArray[np.float64]:
     """
     values = np.empty((table.num_rows, len(names)), dtype=np.float64)
     for position, name in enumerate(names):
-        _read_numbers(_column(table, name), name, values[:, position])
+        _read_numbers(named_column(table, name), name, values[:, position])
     return values
 
 
-def _column(table: Any, name: str) -> Any:
+def named_column(table: Any, name: str) -> Any:
+    """The column of that name; raises unless there is exactly one."""
     found = table.schema.get_all_field_indices(name)
     if not found:
         raise ValueError(no_such_column([name], table.schema.names))

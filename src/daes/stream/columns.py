@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from shlex import quote
 from typing import Any
@@ -112,10 +113,12 @@ def _values(column: Any, part: str, csv: CsvSource | None) -> Any:
         return column.filter(pc.invert(pc.is_in(column, value_set=pa.array(absent, pa.string())))).drop_null()
     if types.is_nested(kind) or types.is_binary(kind):
         return pa.array([], pa.string())
-    column = (category_text(column) if part == "categorical" else column).drop_null()
+    if part == "categorical":
+        with suppress(TypeError):  # not exact: reading says so, with the row
+            column = category_text(column)
     if types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    return pc.cast(column, pa.string())
+    return pc.cast(column, pa.string()).drop_null()
 
 
 def _why(name: str, part: str, inferred: Any, csv: bool, named: bool) -> str:
@@ -129,7 +132,8 @@ def _why(name: str, part: str, inferred: Any, csv: bool, named: bool) -> str:
             return "excluded"
         if types.is_timestamp(inferred) or types.is_date(inferred):
             return "another is the time"
-        return f"not in --{column_kind(inferred)}"
+        kind = column_kind(inferred)
+        return f"not in --{kind}" if kind in ("numerical", "categorical") else f"type {kind}"
     if named:
         return "named"
     if part == "label":

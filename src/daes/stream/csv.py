@@ -6,13 +6,14 @@ rows, so that a clean file costs nothing extra. Every block starts at a known by
 file and only decompresses in a compressed one.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from copy import copy
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from daes.stream.arrow import pa
+from daes.stream.arrow import pa, pc
 from daes.stream.bad_rows import BadRow, BadRows
 from daes.stream.csv_rows import CsvCursor, parse_block, parse_text, wrong_fields
 from daes.stream.csv_text import CsvBlocks, CsvFormat
@@ -22,6 +23,7 @@ from daes.stream.files_source import FilesSource
 from daes.stream.schema import Schema
 
 _HEADER = 1 << 16
+_HEXADECIMAL = re.compile(rb"0[xX][0-9a-fA-F]")
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".psv": "|"}
 
 
@@ -96,6 +98,10 @@ class CsvSource(FilesSource):
         return parse_text(text, types, self.format)
 
     def _first_schema(self) -> Any:
+        for file in self._files:  # a file of a header only tells no types
+            found = infer_types(file, self.format)
+            if any(not pa.types.is_null(column.type) for column in found):
+                return found
         return infer_types(self._files[0], self.format)
 
     def _file_schema(self, file: DataFile) -> Any:
@@ -104,10 +110,13 @@ class CsvSource(FilesSource):
         known = {column.name: column.type for column in self.arrow_schema}
         return pa.schema([(name, known.get(name, pa.string())) for name in names])
 
+    def _roles(self, schema: Schema | None) -> dict[str, str]:
+        return dict.fromkeys(self.arrow_schema.names, "categorical") if self._as_text else super()._roles(schema)
+
     def _file_cursor(
         self, file: DataFile, types: Mapping[str, Any], schema: Schema | None, place: Position, rows_at_once: int
     ) -> Cursor:
-        roles = dict.fromkeys(types, "categorical") if self._as_text else self._roles(schema)
+        roles = self._roles(schema)
         parsed = {name: column_type(roles.get(name), inferred) for name, inferred in types.items()}
         policy = "error" if not self.skips else "blank" if self._as_text else "skip"
         return CsvCursor(file, self.format, parsed, place, self.bad_rows, policy)
@@ -121,6 +130,8 @@ def column_type(role: str | None, inferred: Any) -> Any:
     if role in ("numerical", "weight", "label"):
         return inferred if types.is_boolean(inferred) else pa.float64()
     if role == "time":
+        if types.is_date(inferred) or types.is_timestamp(inferred):  # later times may have a fraction of a second
+            return pa.timestamp("ns", getattr(inferred, "tz", None))
         return pa.int64() if types.is_null(inferred) else inferred
     if types.is_integer(inferred):
         return pa.float64()
@@ -138,8 +149,19 @@ def infer_types(file: DataFile, format: CsvFormat) -> Any:
             _check_separator(file.path, blocks.names[0], block, format.separator)
         if bad and not table.num_rows:
             raise SourceError(str(BadRow(file.path, 1, wrong_fields(bad[0]))))
+        text = _hexadecimal(block, blocks.names, format, table.schema)
     # pyarrow takes text that is not UTF-8 for binary data; here it is text with bad rows.
-    return pa.schema([(field.name, pa.string() if field.type == pa.binary() else field.type) for field in table.schema])
+    text |= {field.name for field in table.schema if field.type == pa.binary()}
+    return pa.schema([(field.name, pa.string() if field.name in text else field.type) for field in table.schema])
+
+
+def _hexadecimal(block: bytes, names: Sequence[str], format: CsvFormat, inferred: Any) -> set[str]:
+    """The columns of integers of which some are hexadecimal: pyarrow infers these, but does not read them as floats."""
+    integers = [field.name for field in inferred if pa.types.is_integer(field.type)]
+    if not integers or not _HEXADECIMAL.search(block):
+        return set()
+    table, _ = parse_block(block, names, format, dict.fromkeys(integers, pa.string()))
+    return {name for name in integers if pc.any(pc.match_substring_regex(table.column(name), "0[xX]")).as_py()}
 
 
 def _check_separator(path: str, name: str, block: bytes, separator: str) -> None:

@@ -145,6 +145,8 @@ def _type_name(kind: Any) -> str:
     types = pa.types
     if types.is_floating(kind) or types.is_integer(kind):
         return "a number" if types.is_floating(kind) else "an integer"
+    if types.is_timestamp(kind):
+        return f"a timestamp {'with' if kind.tz else 'without'} a time zone, from 1678 to 2261"
     return "UTF-8 text" if types.is_string(kind) else f"a {kind}"
 
 

@@ -17,7 +17,7 @@ from daes.stream.arrow import pa
 from daes.stream.bad_rows import BadRow, BadRows
 from daes.stream.batch import BadValues, Batch, batch_from_table
 from daes.stream.category_text import category_text
-from daes.stream.schema import Schema, no_such_column
+from daes.stream.schema import Schema, column_kind, no_such_column
 
 Position = dict[str, int | str]
 
@@ -424,16 +424,25 @@ def _join_columns(columns: Sequence[Any], role: str) -> Any:
     """Columns as one, without dictionaries; if their types differ, categories become text and numbers floats."""
     dictionary = pa.types.is_dictionary
     columns = [column.cast(column.type.value_type) if dictionary(column.type) else column for column in columns]
-    target = _common_type({column.type for column in columns})
-    if any(column.type != target for column in columns):
-        if role in NUMBER_ROLES:
-            target = pa.float64()
-        elif role == "categorical" or (role == "unused" and target is None):
+    types = dict.fromkeys(column.type for column in columns)
+    if len(types) == 1:
+        target = columns[0].type
+    elif role in NUMBER_ROLES:
+        target = pa.float64()
+    elif role == "time" and all(column_kind(of) == "time" for of in types):
+        target = pa.timestamp("ns")
+    else:
+        target = None if role == "categorical" else _common_type(types)
+        if target is None and role in ("categorical", "unused"):
             columns, target = [category_text(column) for column in columns], pa.large_string()
-        elif target is None:
-            types = ", ".join(dict.fromkeys(str(column.type) for column in columns))
-            raise SourceError(f"files must agree on the types of their columns, got {types}")
-    return pa.concat_tables([pa.table({"": column.cast(target)}) for column in columns]).column(0)
+    disagree = SourceError(f"files must agree on the types of their columns, got {', '.join(map(str, types))}")
+    if target is None:
+        raise disagree
+    exact = role not in (*NUMBER_ROLES, "unused")  # floats round large integers
+    try:
+        return pa.concat_tables([pa.table({"": column.cast(target, safe=exact)}) for column in columns]).column(0)
+    except pa.ArrowInvalid as error:
+        raise disagree from error
 
 
 def _common_type(types: Iterable[Any]) -> Any | None:

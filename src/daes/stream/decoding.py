@@ -1,8 +1,8 @@
 """Messages to rows: JSON objects and Arrow IPC streams, each message checked on its own."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daes.stream.arrow import pa, pc
-from daes.stream.batch import KeyedBatch, batch_from_table
+from daes.stream.batch import KeyedBatch, batch_from_table, named_column
 from daes.stream.category_text import category_text
-from daes.stream.cursor import SourceError, join_pieces
+from daes.stream.cursor import NUMBER_ROLES, SourceError, join_pieces
 from daes.stream.hashing import hash_column
+from daes.stream.json_values import (
+    SCALARS,
+    all_convertible,
+    category_of,
+    excerpt,
+    key_of,
+    number_of,
+    one_of,
+    outcome_of,
+    time_of,
+    weight_of,
+    zero_or_one,
+)
 from daes.stream.schema import Schema, is_text
 
 if TYPE_CHECKING:
@@ -22,10 +35,8 @@ if TYPE_CHECKING:
 KEY, SENT = "\x00key", "\x00sent"
 """Columns that are added to the tables: the hash of the key, and when the message was sent."""
 
-_SHOWN = 60
-_LARGEST_WEIGHT = float(np.finfo(np.float32).max)
-_NUMBERS = (int, float, bool, type(None))
-_SCALARS = (str, *_NUMBERS)
+_HALF_PAIR = re.compile(rb"\\u[dD]")
+"""Half a surrogate pair, perhaps alone: JSON can hold it, text cannot."""
 _NO_CONVERSION: dict[str, set[type]] = {"numerical": {float, type(None)}, "categorical": {str, type(None)}}
 
 
@@ -79,6 +90,7 @@ class Decoder:
     def _from_objects(self, messages: list["Message"]) -> tuple[list[Any], list[int | str]]:
         """`decode` of messages that are JSON objects."""
         parsed = [parse_object(message.data) for message in messages]
+        check = any(_HALF_PAIR.search(message.data) for message in messages)
         bad = {place: row for place, row in enumerate(parsed) if isinstance(row, str)}
         rows: list[dict[str, Any]] = [{} if isinstance(row, str) else row for row in parsed]
         columns: dict[str, list[Any]] = {}
@@ -87,7 +99,7 @@ class Decoder:
                 columns[name] = [message.sent for message in messages]
             else:
                 field = str(self._key) if name == KEY else name
-                columns[name] = self._convert(name, [row.get(field) for row in rows], bad)
+                columns[name] = self._convert(name, [row.get(field) for row in rows], bad, check)
         if self._features:
             lacking = [place for place, row in enumerate(rows) if self._features.isdisjoint(row)]
             bad = {**dict.fromkeys(lacking, self._no_features), **bad}
@@ -112,9 +124,12 @@ class Decoder:
         key, sent = (np.asarray(table.column(name), dtype=np.int64) for name in (KEY, SENT))
         return KeyedBatch(**batch.arrays(), key=key, sent=sent)
 
-    def _convert(self, name: str, values: list[Any], bad: dict[int, str]) -> list[Any]:
-        """The values in the column's type; adds to `bad` why others are refused, by their place."""
-        if set(map(type, values)) <= _NO_CONVERSION.get(self._roles[name], set()):
+    def _convert(self, name: str, values: list[Any], bad: dict[int, str], check: bool) -> list[Any]:
+        """The values in the column's type; adds to `bad` why others are refused, by their place.
+
+        `check` is whether a text may be refused.
+        """
+        if not check and set(map(type, values)) <= _NO_CONVERSION.get(self._roles[name], set()):
             return values
         convert, rule = self._rules[name]
         converted = []
@@ -122,22 +137,23 @@ class Decoder:
             try:
                 converted.append(convert(value))
             except (ValueError, OverflowError):  # the latter for an integer beyond the range of floats
-                bad.setdefault(place, f"{rule}, got {_excerpt(value)}")
+                bad.setdefault(place, f"{rule}, got {excerpt(value)}")
                 converted.append(None)
         return converted
 
     def _rule(self, name: str, role: str) -> tuple[Callable[[Any], Any], str]:
         """A function that converts a value of the column or raises ValueError or OverflowError, and what it expects."""
         labels = " or ".join(map(repr, self._label_map))
+        known = {*self._label_map, *category_text(pa.array(list(self._label_map), pa.string())).to_pylist()}
         return {
-            "numerical": (_number, f"column {name!r} must hold numbers"),
-            "categorical": (_category, f"column {name!r} must hold categories"),
-            "label": (_zero_or_one, f"label column {name!r} must hold 0 and 1 only"),
-            "mapped": (_one_of(set(map(_text, self._label_map))), f"label column {name!r} must hold {labels}"),
-            "outcome": (_outcome, f"label {name!r} must be 0 or 1"),
-            "weight": (_weight, f"weight column {name!r} must hold finite numbers ≥ 0"),
-            "time": (_timestamp, f"time column {name!r} must hold timestamps or integers"),
-            "key": (_key, f"the key {self._key!r} must be text or a number"),
+            "numerical": (number_of, f"column {name!r} must hold numbers"),
+            "categorical": (category_of, f"column {name!r} must hold categories"),
+            "label": (zero_or_one, f"label column {name!r} must hold 0 and 1 only"),
+            "mapped": (one_of(known), f"label column {name!r} must hold {labels}"),
+            "outcome": (outcome_of, f"label {name!r} must be 0 or 1"),
+            "weight": (weight_of, f"weight column {name!r} must hold finite numbers ≥ 0"),
+            "time": (time_of, f"time column {name!r} must hold timestamps or integers"),
+            "key": (key_of, f"the key {self._key!r} must be text or a number"),
         }[role]
 
     def _from_arrow(self, messages: list["Message"]) -> tuple[list[Any], list[int | str]]:
@@ -166,7 +182,7 @@ class Decoder:
                 if name == SENT:
                     columns[name] = pa.array(sent, pa.int64())
                 elif name == KEY:
-                    keys = table.column(str(self._key))
+                    keys = named_column(table, str(self._key))
                     if keys.null_count:
                         return f"the key {self._key!r} must have a value"
                     columns[name] = pa.array(hash_column(category_text(keys)))
@@ -175,10 +191,8 @@ class Decoder:
                 elif name not in table.column_names and role in ("numerical", "categorical"):
                     columns[name] = pa.nulls(table.num_rows, self._types[name])
                 else:
-                    columns[name] = self._cast(table.column(name), name)
+                    columns[name] = self._cast(named_column(table, name), name)
             return self._finish(pa.table(columns))
-        except KeyError as error:
-            return f"it has no column {error.args[0] if error.args else error}"
         except (ValueError, TypeError, pa.ArrowException) as error:
             return str(error)
 
@@ -202,7 +216,7 @@ class Decoder:
             raise TypeError(f"column {name!r} must hold numbers; it is of type {column.type}")
         if role == "time" and not pa.types.is_integer(column.type):
             column = column.cast(pa.timestamp("ns"))
-        return column.cast(kind)
+        return column.cast(kind, safe=role not in NUMBER_ROLES)  # large integers are rounded, as in files
 
 
 def is_arrow(data: bytes) -> bool:
@@ -214,7 +228,10 @@ def _read_arrow(data: bytes) -> Any:
     """The Table of a message, or what is wrong with it."""
     try:
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-            return reader.read_all()
+            table = reader.read_all()
+        table.validate(full=True)  # offsets within the message, valid Unicode
+        table.column_names  # noqa: B018 (decodes them)
+        return table
     except (pa.ArrowException, OSError, ValueError) as error:
         return f"it is not an Arrow IPC stream: {error}"
 
@@ -237,22 +254,19 @@ def parse_object(data: bytes) -> dict[str, Any] | str:
 def infer_types(messages: Sequence["Message"], name: str) -> Any:
     """The columns of some messages as a pyarrow Schema; messages that cannot be read are skipped."""
     columns: dict[str, list[Any]] = {}
-    rows = 0
+    wrong: list[str] = []
     for message in messages:
-        if is_arrow(message.data):
-            try:
-                return pa.ipc.open_stream(pa.py_buffer(message.data)).schema
-            except (pa.ArrowException, OSError):
-                continue
-        row = parse_object(message.data)
-        if not isinstance(row, str):
-            rows += 1
-            for column, value in row.items():
+        read = _read_arrow(message.data) if is_arrow(message.data) else parse_object(message.data)
+        if isinstance(read, str):
+            wrong.append(read)
+        elif isinstance(read, pa.Table):
+            return read.schema
+        else:
+            for column, value in read.items():
                 columns.setdefault(column, []).append(value)
-    if not rows:
-        first = parse_object(messages[0].data)
+    if len(wrong) == len(messages):
         raise SourceError(
-            f"none of the first {len(messages)} messages of {name} can be read; of the first one, {first}"
+            f"none of the first {len(messages)} messages of {name} can be read; of the first one, {wrong[0]}"
         )
     return pa.schema([(column, _inferred(values)) for column, values in columns.items()])
 
@@ -264,89 +278,9 @@ def _inferred(values: list[Any]) -> Any:
     if kinds == {bool}:
         return pa.bool_()
     if kinds <= {int, float}:
-        return pa.float64() if float in kinds or not _all_convertible(values, _number) else pa.int64()
-    if kinds <= set(_SCALARS):
+        return pa.float64() if float in kinds or not all_convertible(values, number_of) else pa.int64()
+    if kinds <= set(SCALARS):
         texts = [value for value in values if value is not None]
-        moments = kinds == {str} and all(":" in text for text in texts) and _all_convertible(texts, _timestamp)
+        moments = kinds == {str} and all(":" in text for text in texts) and all_convertible(texts, time_of)
         return pa.timestamp("ns") if moments else pa.string()
     return pa.struct([]) if dict in kinds else pa.list_(pa.null())
-
-
-def _all_convertible(values: list[Any], convert: Callable[[Any], Any]) -> bool:
-    """Whether all values can be converted."""
-    try:
-        for value in values:
-            convert(value)
-    except (ValueError, OverflowError):
-        return False
-    return True
-
-
-def _number(value: Any) -> float | None:
-    if type(value) not in _NUMBERS:
-        raise ValueError
-    return None if value is None else float(value)
-
-
-def _category(value: Any) -> str | None:
-    if type(value) not in _SCALARS:
-        raise ValueError
-    return None if value is None else _text(value)
-
-
-def _key(value: Any) -> str:
-    if value is None or type(value) not in _SCALARS:
-        raise ValueError
-    return _text(value)
-
-
-def _one_of(known: set[str]) -> Callable[[Any], str]:
-    def convert(value: Any) -> str:
-        text = _category(value)
-        if text not in known:
-            raise ValueError
-        return text
-
-    return convert
-
-
-def _zero_or_one(value: Any) -> float:
-    if type(value) not in (int, float, bool) or value not in (0, 1):
-        raise ValueError
-    return float(value)
-
-
-def _outcome(value: Any) -> float:
-    return 1.0 if value is None else _zero_or_one(value)
-
-
-def _weight(value: Any) -> float:
-    if type(value) not in (int, float) or not 0 <= value <= _LARGEST_WEIGHT:
-        raise ValueError
-    return float(value)
-
-
-def _timestamp(value: Any) -> int:
-    """Epoch nanoseconds of an ISO timestamp, in UTC unless it has an offset; an integer is returned unchanged."""
-    if type(value) is int and -(2**63) <= value < 2**63:
-        return value
-    if type(value) is not str:
-        raise ValueError
-    found = datetime.fromisoformat(value)
-    found = found if found.tzinfo else found.replace(tzinfo=UTC)
-    whole = int(found.replace(microsecond=0).timestamp())
-    return whole * 10**9 + found.microsecond * 1000
-
-
-def _text(value: Any) -> str:
-    """The text of a scalar as a category; see `category_text`."""
-    if type(value) is bool:
-        return "true" if value else "false"
-    if type(value) is float and value.is_integer():
-        return str(int(value))
-    return str(value)
-
-
-def _excerpt(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

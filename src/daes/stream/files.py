@@ -213,7 +213,10 @@ def _glob(pattern: str) -> re.Pattern[str]:
             out += token.replace("[!", "[^")
         else:
             out += re.escape(token)
-    return re.compile(out, re.DOTALL)
+    try:
+        return re.compile(out, re.DOTALL)
+    except re.error as error:
+        raise ValueError(f"{pattern} is not a glob: {error}") from error
 
 
 def natural_order(name: str) -> tuple[list[Any], str]:

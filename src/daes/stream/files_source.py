@@ -221,5 +221,6 @@ def _partition(key: str, value: str | None, role: str | None, path: str) -> Any:
         if role == "time" and value is not None:
             return pa.scalar(int(value)) if value.isdecimal() else pa.scalar(value).cast(pa.timestamp("ns"))
     except ValueError as error:
-        raise SourceError(f"the {role} column must hold numbers; {path} has {key}={value}") from error
+        wanted = "timestamps or integers" if role == "time" else "numbers"
+        raise SourceError(f"{role} column {key!r} must hold {wanted}; {path} has {key}={value}") from error
     return pa.scalar(value, pa.string())

@@ -207,8 +207,8 @@ def no_such_column(names: Sequence[str], available: Iterable[str]) -> str:
 
 
 def is_unnamed(name: str) -> bool:
-    """Whether the name was made up for a column that has none."""
-    return re.fullmatch(rf"({UNNAMED}|Unnamed: )[0-9]+", name) is not None
+    """Whether the name is empty or was made up for a column that has none."""
+    return re.fullmatch(rf"(({UNNAMED}|Unnamed: )[0-9]+)?", name) is not None
 
 
 def _check_name(name: object, role: str) -> None:
