@@ -63,7 +63,7 @@ test-package: setup  ## build the wheel, install it in empty environments and us
 
 docs: setup  ## build the documentation: build/site/index.html
 	@echo "==> mkdocs build"
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "wrote build/site; search works where it is served: $(BIN)/mkdocs serve"
 
 demo: setup  ## run the main job on an embedded default

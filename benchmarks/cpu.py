@@ -34,7 +34,7 @@ import torch
 from benchmarks import estimators, layers
 from benchmarks.peers.__main__ import FOLDER, measure
 from benchmarks.serving import make_rows, summary, timed
-from benchmarks.table import Entry, machine, markdown, write
+from benchmarks.table import Entry, machine, table, write
 from daes import native
 from daes.model import CTRModel
 from daes.serving.scorer import Scorer
@@ -287,7 +287,7 @@ def main() -> None:
     about = {**machine(), "data": data.name, "compiled loops": native._library is not None}
     for part in given.only:
         new = measured[part]()
-        print(markdown(new, part, {}))
+        print(table(new))
         write("cpu", new, about, given.out)
 
 

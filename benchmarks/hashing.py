@@ -98,9 +98,9 @@ def environment() -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=Path("build/benchmarks/hashing.json"))
+    parser.add_argument("--rows", type=int, default=1_000_000, help="values (1000000)")
+    parser.add_argument("--repeats", type=int, default=5, help="runs; the best counts (5)")
+    parser.add_argument("--out", type=Path, default=Path("build/benchmarks/hashing.json"), help="where JSON goes")
     arguments = parser.parse_args()
     if arguments.rows < 1 or arguments.repeats < 1:
         parser.error("--rows and --repeats must be positive")

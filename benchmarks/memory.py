@@ -84,16 +84,16 @@ def resident_megabytes() -> float:
 def main() -> None:
     """Train once over a simulated stream and watch."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=20_000_000)
+    parser.add_argument("--rows", type=int, default=20_000_000, help="rows of the stream (20000000)")
     parser.add_argument("--points", type=int, default=20, help="how often to look; also after 1e6 and 1e7 rows")
-    parser.add_argument("--batch-size", type=int, default=8192)
-    parser.add_argument("--method", default="daes")
+    parser.add_argument("--batch-size", type=int, default=8192, help="rows per step (8192)")
+    parser.add_argument("--method", default="daes", help="what embeds numbers (daes)")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--processes", type=int, default=0, help="that simulate rows, beside the one that trains")
     parser.add_argument(
         "--seconds", type=float, default=float("inf"), help="end the stream so long after its first batch"
     )
-    parser.add_argument("--out", type=Path, default=Path("build/benchmarks/memory.json"))
+    parser.add_argument("--out", type=Path, default=Path("build/benchmarks/memory.json"), help="where JSON goes")
     given = parser.parse_args()
 
     torch.manual_seed(0)

@@ -73,9 +73,9 @@ def measure(make: Callable[[], Dataset], schema: Schema, repeats: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rows", type=int, default=20_000)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=Path("build/benchmarks/messages.json"))
+    parser.add_argument("--rows", type=int, default=20_000, help="rows (20000)")
+    parser.add_argument("--repeats", type=int, default=3, help="runs; the best counts (3)")
+    parser.add_argument("--out", type=Path, default=Path("build/benchmarks/messages.json"), help="where JSON goes")
     options = parser.parse_args()
     simulated = Dataset.open(f"adstream:{options.rows}")
     schema = Schema("click", simulated.schema.numerical, simulated.schema.categorical)

@@ -129,20 +129,20 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=None, help="rows")
     parser.add_argument("--skip", type=int, default=0, help="rows before the clock starts")
     parser.add_argument("--processes", default="1,2", help="numbers of processes, separated by commas")
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--seeds", type=int, default=1, help="runs with different seeds (1)")
+    parser.add_argument("--batch-size", type=int, default=32, help="rows per step (32)")
     parser.add_argument("--weak", action="store_true", help="the batch size is that of each process, not of all")
     parser.add_argument("--apart", action="store_true", help="each process trains a model of its own on all rows")
-    parser.add_argument("--sync-every", type=int, default=20_000)
+    parser.add_argument("--sync-every", type=int, default=20_000, help="as in `daes train` (20000)")
     parser.add_argument(
         "--read",
         choices=("together", "each"),
         help="read the files while training, as `daes train` does, or everything in each process; default: in memory",
     )
-    parser.add_argument("--backbone", default="deepfm")
+    parser.add_argument("--backbone", default="deepfm", help="name (deepfm)")
     parser.add_argument("--hidden", help="widths of the backbone's hidden layers, separated by commas")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--out", type=Path, default=Path("build/benchmarks/processes.json"))
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--out", type=Path, default=Path("build/benchmarks/processes.json"), help="where JSON goes")
     given = parser.parse_args()
     numbers = [int(number) for number in given.processes.split(",")]
     found = []

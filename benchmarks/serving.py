@@ -221,9 +221,8 @@ def under_load(run: Path, seconds: float, reload_seconds: float, *, compiled: bo
     rows = make_rows(ModelFolder(run).schema(), 64)
     lock, times, statuses, broken = threading.Lock(), [], {}, 0
     models: set[str] = set()
-    end = time.monotonic() + seconds
 
-    def client(number: int, address: tuple[str, int]) -> None:
+    def client(number: int, address: tuple[str, int], end: float) -> None:
         nonlocal broken
         connection = http.client.HTTPConnection(*address)
         random = np.random.default_rng(number)
@@ -248,7 +247,8 @@ def under_load(run: Path, seconds: float, reload_seconds: float, *, compiled: bo
 
     written = 0
     with server(run, *(["--compile"] if compiled else [])) as address:
-        clients = [threading.Thread(target=client, args=(number, address)) for number in range(4)]
+        end = time.monotonic() + seconds  # from here on: a server takes seconds to start
+        clients = [threading.Thread(target=client, args=(number, address, end)) for number in range(4)]
         for thread in clients:
             thread.start()
         with CheckpointStore(run / "checkpoints", keep=3) as store:
@@ -289,14 +289,14 @@ def show(results: dict[str, Any]) -> Table:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=40_000)
-    parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--onnx", action="store_true")
-    parser.add_argument("--turns", type=int, default=15)
-    parser.add_argument("--load", type=float)
-    parser.add_argument("--reload", type=float, default=10.0)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--rows", type=int, default=40_000, help="rows to train on (40000)")
+    parser.add_argument("--seconds", type=float, default=5.0, help="how long each is timed (5)")
+    parser.add_argument("--compile", action="store_true", help="also the compiled model")
+    parser.add_argument("--onnx", action="store_true", help="onnxruntime alone, both models in turn")
+    parser.add_argument("--turns", type=int, default=15, help="with --onnx: turns (15)")
+    parser.add_argument("--load", type=float, metavar="SECONDS", help="send requests for so long while models change")
+    parser.add_argument("--reload", type=float, default=10.0, help="with --load: seconds between checkpoints (10)")
+    parser.add_argument("--out", type=Path, help="where JSON goes (nowhere)")
     given = parser.parse_args()
     torch.set_num_threads(1)
     machine = {

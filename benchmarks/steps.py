@@ -89,12 +89,12 @@ def measure(args: argparse.Namespace) -> list[Row]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--backbones", default="deepfm,xdeepfm")
-    parser.add_argument("--methods", default="efd,daes,daes-gate")
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--batch-size", type=int, default=256, help="rows per step (256)")
+    parser.add_argument("--backbones", default="deepfm,xdeepfm", help="names, separated by commas")
+    parser.add_argument("--methods", default="efd,daes,daes-gate", help="names, separated by commas")
+    parser.add_argument("--repeat", type=int, default=5, help="turns; the best counts (5)")
+    parser.add_argument("--out", type=Path, help="where JSON goes (nowhere)")
     args = parser.parse_args()
     found = measure(args)
     where = torch.cuda.get_device_name() if args.device.startswith("cuda") else f"{torch.get_num_threads()} threads"

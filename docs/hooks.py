@@ -1,6 +1,7 @@
-"""What MkDocs cannot do by itself: pages made of files outside docs/, of examples and of notebooks.
+"""What MkDocs cannot do by itself: pages made of files outside docs/, of examples and of notebooks, and formulas.
 
 Links are written as they work in the repository (`../benchmarks/README.md`), and are rewritten here for the site.
+Formulas are written in LaTeX, as GitHub shows it, and become MathML, which browsers show without a script.
 """
 
 import ast
@@ -11,9 +12,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import latex2mathml.converter
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from pymdownx.slugs import slugify
 
 ROOT = Path(__file__).parents[1]
 PAGES = {
@@ -29,6 +32,24 @@ PAGES = {
 LINK = re.compile(r"(?<=\]\()([^)\s#:]+)(?=[)#])")
 """The path of a relative Markdown link."""
 
+CODE_OR_FORMULA = re.compile(
+    r"^ {0,3}(?P<fence>`{3,}|~{3,}).*?^ {0,3}(?P=fence)`*\s*?$"
+    r"|(?P<ticks>`+)[^`].*?(?P=ticks)"
+    r"|\$\$(?P<block>.+?)\$\$"
+    r"|\$(?!\s)(?P<inline>[^$\n]+?)(?<!\s)\$",
+    re.MULTILINE | re.DOTALL,
+)
+"""Code, in which a dollar sign is a dollar sign, or a formula."""
+
+FORMULA_MARK = re.compile(r"(?:<p>)?formula-(\d+)-here(?:</p>)?")
+"""What stands for a formula while Markdown is read, which would take LaTeX for Markdown."""
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Keep letters such as β in anchors, as GitHub does."""
+    config.mdx_configs["toc"]["slugify"] = slugify(case="lower")
+    return config
+
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made of other files."""
@@ -42,11 +63,30 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Make the links of the repository links of the site."""
+    """Make the links of the repository links of the site, and take formulas out."""
     uri = page.file.src_uri
     sources = {page: source for source, page in PAGES.items() if page != "index.md"}
     source = sources.get(uri, f"docs/{uri}")
+    formulas: list[str] = []
+    page.meta["formulas"] = formulas
+    markdown = CODE_OR_FORMULA.sub(lambda found: formula_mark(found, formulas), markdown)
     return LINK.sub(lambda found: site_link(found[1], source, uri), markdown)
+
+
+def formula_mark(found: re.Match[str], formulas: list[str]) -> str:
+    """Code as it is; for a formula its mark, with its MathML appended to `formulas`."""
+    latex = found["block"] or found["inline"]
+    if latex is None:
+        return found[0]
+    display = "block" if found["block"] else "inline"
+    formulas.append(latex2mathml.converter.convert(latex, display=display))
+    return f"formula-{len(formulas) - 1}-here"
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Put the formulas in."""
+    formulas = page.meta["formulas"]
+    return FORMULA_MARK.sub(lambda found: formulas[int(found[1])], html)
 
 
 def site_link(link: str, source: str, page: str) -> str:

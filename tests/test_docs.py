@@ -115,9 +115,10 @@ def test_navigation_has_every_page_once_and_no_other():
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    pytest.importorskip("mkdocs", reason="the extra docs is not installed")
+    for package in ("mkdocs", "latex2mathml"):
+        pytest.importorskip(package, reason="the extra docs is not installed")
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]  # --quiet is not strict
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
@@ -142,3 +143,19 @@ class TestSite:
         assert "estimators.py" in (site / "benchmarks.html").read_text(encoding="utf-8")
         assert 'href="benchmarks.html"' in (site / "cost.html").read_text(encoding="utf-8")
         assert 'href="why.html"' in (site / "benchmarks.html").read_text(encoding="utf-8")
+
+    def test_shows_formulas(self, site):
+        for page in [*site.glob("*.html"), *site.glob("methods/*.html")]:
+            text = page.read_text(encoding="utf-8")
+            assert "$$" not in text, page.name
+            assert "formula-" not in text, page.name
+        assert '<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">' in (
+            site / "methods" / "interpolated-binning.html"
+        ).read_text(encoding="utf-8")
+
+    def test_leaves_dollars_of_code_and_of_prices_alone(self, site):
+        assert '<span class="gp">$ </span>daes' in (site / "index.html").read_text(encoding="utf-8")
+        assert "0.05 $ per core and hour, 2.40 $ a day" in (site / "scale.html").read_text(encoding="utf-8")
+
+    def test_has_anchors_of_all_letters(self, site):
+        assert 'id="distribution-modulation-β"' in (site / "reproduction.html").read_text(encoding="utf-8")
