@@ -194,6 +194,8 @@ class EvidenceInputs(KeepsPrecision):
         new, sample = labels.shape[0], self.sample
         if self.division is not None:
             raise ValueError("counting is divided among several processes, which call update_together")
+        if found is not None and not (native.serves(labels, logits) and _are_floats(len(found.rows), labels, logits)):
+            found = None
         if found is None:
             for name, given, columns in (
                 ("numbers", numbers, self.num_numerical),
@@ -206,8 +208,7 @@ class EvidenceInputs(KeepsPrecision):
         if self.options.half_life is not None:
             self._fade(new)
         # What was found fits, and is in the counts of then.
-        known = found is not None and native.serves(labels) and labels.dtype == torch.float32
-        counts = self._counts if known else self._counts_for(numbers, rows, labels, logits)
+        counts = self._counts_for(numbers, rows, labels, logits) if found is None else self._counts
         before = 0 if sample is None else sample.count
         cut = sample is not None and _cut_after(before, before + new)
         if counts is not None:
@@ -311,11 +312,9 @@ class EvidenceInputs(KeepsPrecision):
         if not native.serves(numbers, rows, labels, logits):
             return None
         count = rows.shape[0]
-        for one in (labels, logits):
-            if one is not None and (one.dtype != torch.float32 or one.shape != (count,)):
-                return None
         fits = (
-            (numbers.dtype, rows.dtype) == (torch.float32, torch.int64)
+            _are_floats(count, labels, logits)
+            and (numbers.dtype, rows.dtype) == (torch.float32, torch.int64)
             and numbers.shape == (count, self.num_numerical)
             and rows.shape == (count, self.num_categorical)
             and native.within(rows, self.table_rows)
@@ -599,6 +598,14 @@ class EvidenceInputs(KeepsPrecision):
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}"
+
+
+def _are_floats(rows: int, *tensors: Tensor | None) -> bool:
+    """Whether each of these tensors has a float32 number for every row."""
+    for one in tensors:  # noqa: SIM110 (quicker than `all`)
+        if one is not None and (one.dtype != torch.float32 or one.shape != (rows,)):
+            return False
+    return True
 
 
 def _seen(labels: Tensor) -> Tensor:
