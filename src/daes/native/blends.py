@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from daes import native
-from daes.native.tensors import by_rows, refuse_second_derivatives
+from daes.native.tensors import SIDE, by_rows, refuse_second_derivatives
 
 
 def _outputs(
@@ -124,10 +124,6 @@ class _Gate(ctypes.Structure):
     )
 
 
-_SIDE = 64
-"""`SIDE` of `kernels.c`."""
-
-
 class _GatedBlend(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -148,11 +144,11 @@ class _GatedBlend(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor | None]:
         table, projection = table.contiguous(), projection.flatten(0, 1)
         (rows, q), (_, basis, dim), contexts = values.shape, table.shape, vectors.shape[0]
-        blocks = -(-rows // _SIDE)
+        blocks = -(-rows // SIDE)
         gates = torch.empty(contexts, q * basis)
         torch.mm(vectors, projection.t(), out=gates)
         order, ends = torch.empty(rows, dtype=torch.int32), torch.empty(contexts, dtype=torch.int32)
-        lower, upper = torch.empty(blocks, q, _SIDE, dtype=torch.int32), torch.empty(blocks, q, _SIDE)
+        lower, upper = torch.empty(blocks, q, SIDE, dtype=torch.int32), torch.empty(blocks, q, SIDE)
         fields, plain = _outputs(ctx, rows, table, linear, with_plain)
         scratch = torch.empty(q, basis + sums, dim)
         native._library.daes_gated_blend(
