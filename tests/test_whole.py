@@ -463,6 +463,31 @@ def test_labels_of_another_type_count_the_same(kind):
         torch.testing.assert_close(found[1][name], one, msg=name)
 
 
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.float16])
+def test_logits_of_another_type_are_noted_where_rows_were_found(kind):
+    model, other = (fresh_model(categorical_options={"sparse": True}) for _ in range(2))
+    rows = model.prepare(next(STREAM.iter_batches(STREAM.schema, 200)))
+    STREAM.seek({"row": 0})
+    whole = WholeModel(model)
+    found = whole(*rows.features, rows.label)
+    assert found is not None
+    logits = torch.stack([found[1], torch.zeros(len(rows))], 1)[:, 0]  # they lie apart, too
+    model.count(rows, logits.to(kind), whole.found)
+    other.count(rows, logits.to(kind))
+    for name, one in other.evidence.state_dict().items():
+        torch.testing.assert_close(model.evidence.state_dict()[name], one, msg=name)
+
+
+def test_labels_of_other_rows_than_were_found_are_refused():
+    model = fresh_model(categorical_options={"sparse": True})
+    rows = model.prepare(next(STREAM.iter_batches(STREAM.schema, 200)))
+    STREAM.seek({"row": 0})
+    whole = WholeModel(model)
+    assert whole(*rows.features, rows.label) is not None
+    with pytest.raises(ValueError, match=r"must have shape \(201"):
+        model.count(DeviceBatch(*rows.features, torch.zeros(201)), None, whole.found)
+
+
 def test_scores_take_rows_of_their_model_only():
     model = make_model()
     batch, scores = probe_batch(model), whole_scores(model)

@@ -56,6 +56,17 @@ def test_rows_of_hashed_ids(rows):
         assert torch.equal(found, embedding.rows(ids))
 
 
+@pytest.mark.parametrize("name", ["linear_weight", "missing", "meta_embeddings"])
+def test_weights_of_numbers_may_lie_in_any_order(name):
+    embedding = DAES(3, 4, modulation=None, linear="value").eval()
+    values = make_values(50, 3)
+    embedding.observe(values)
+    expected = embedding(values)
+    weight = getattr(embedding, name).detach()
+    setattr(embedding, name, torch.nn.Parameter(weight.transpose(0, 1).contiguous().transpose(0, 1)))
+    torch.testing.assert_close(embedding(values), expected)
+
+
 @pytest.mark.parametrize(("rows", "dim"), [(0, 4), (1, 1), (9, 3), (400, 16)])
 def test_look_ups_and_their_gradients(rows, dim):
     embedding = CategoricalEmbedding([50, 5000], dim=dim, sparse=True)

@@ -249,7 +249,8 @@ class DAES(NumericalEmbedding):
         shared = context is None or (isinstance(context, Context) and self.modulation == "gate" and _trusted(context))
         if not shared or self.linear not in (None, "value") or tuple(plain) not in ((), ("score", "value")):
             return False
-        tensors = (values, self.knots, self.meta_embeddings)
+        own = self.meta_embeddings, self.missing, None if self.linear is None else self.linear_weight
+        tensors = [one for one in (values, self.knots, *own) if one is not None]
         single = all(one.dtype == torch.float32 for one in tensors) and not values.requires_grad
         return single and not self.value_space and native.serves(*tensors)
 

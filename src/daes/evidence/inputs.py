@@ -126,12 +126,10 @@ class EvidenceInputs(KeepsPrecision):
         if self._tables is not None and torch.compiler.is_exporting():
             found = [embedding(at, table) for at, table in zip((places, rows, rows), self._tables, strict=False)]
             return torch.cat(found, 1).squeeze(-1)
-        prior, strength = self._prior(), self.options.strength
         # Few bins, many values: the odds are computed per bin and looked up.
-        views, clicks = self.number_counts.unbind(-1)
-        odds = log_odds(views, clicks, prior, strength).flatten()[places]
-        views, clicks = self.row_counts[rows].unbind(-1)
-        return torch.cat([odds, log_odds(views, clicks, prior, strength), confidence(views)], 1).to(torch.float32)
+        odds = self._odds(self.number_counts).flatten()[places]
+        of_ids = self.row_counts[rows]
+        return torch.cat([odds, self._odds(of_ids), confidence(of_ids[..., 0])], 1).to(torch.float32)
 
     def combined(self, numbers: Tensor | None, rows: Tensor | None) -> Tensor | None:
         """Correction of the logits for the errors of `combinations`, (B,); None without these."""
@@ -194,6 +192,8 @@ class EvidenceInputs(KeepsPrecision):
         new, sample = labels.shape[0], self.sample
         if self.division is not None:
             raise ValueError("counting is divided among several processes, which call update_together")
+        if found is not None and not (native.serves(labels, logits) and _are_floats(len(found.rows), labels, logits)):
+            found = None
         if found is None:
             for name, given, columns in (
                 ("numbers", numbers, self.num_numerical),
@@ -206,10 +206,8 @@ class EvidenceInputs(KeepsPrecision):
         if self.options.half_life is not None:
             self._fade(new)
         # What was found fits, and is in the counts of then.
-        known = found is not None and native.serves(labels) and labels.dtype == torch.float32
-        counts = self._counts if known else self._counts_for(numbers, rows, labels, logits)
-        before = 0 if sample is None else sample.count
-        cut = sample is not None and _cut_after(before, before + new)
+        counts = self._counts_for(numbers, rows, labels, logits) if found is None else self._counts
+        before, cut = 0 if sample is None else sample.count, self.due(new)
         if counts is not None:
             counts.count(numbers, rows, labels, logits, found, numbers_too=not cut)
         else:
@@ -260,8 +258,7 @@ class EvidenceInputs(KeepsPrecision):
         counts = self._counts_for(numbers, rows, own, logits)
         if counts is None or len(rows) != len(own):
             raise ValueError("counting is divided among several processes where compiled loops serve")
-        before = 0 if sample is None else sample.count
-        cut = sample is not None and _cut_after(before, before + new)
+        before, cut = 0 if sample is None else sample.count, self.due(new)
         noted = counts.note(numbers, rows, own, logits, new - stop, division.buffer)
         everyone = division.gather(noted, division.sizes(new))
         counts.count_columns(everyone, labels, scored=logits is not None, numbers_too=not cut, part=division.columns)
@@ -311,11 +308,9 @@ class EvidenceInputs(KeepsPrecision):
         if not native.serves(numbers, rows, labels, logits):
             return None
         count = rows.shape[0]
-        for one in (labels, logits):
-            if one is not None and (one.dtype != torch.float32 or one.shape != (count,)):
-                return None
         fits = (
-            (numbers.dtype, rows.dtype) == (torch.float32, torch.int64)
+            _are_floats(count, labels, logits)
+            and (numbers.dtype, rows.dtype) == (torch.float32, torch.int64)
             and numbers.shape == (count, self.num_numerical)
             and rows.shape == (count, self.num_categorical)
             and native.within(rows, self.table_rows)
@@ -331,31 +326,13 @@ class EvidenceInputs(KeepsPrecision):
         used += [None, None] if recent is None else recent._buffers.values()
         used += [None, None] if self.combinations is None else self.combinations._buffers.values()
         if self._counts is None or not self._counts.are_in(used):
-            self._counts = self._find_counts(used, 1.0 if recent is None else recent.half_life)
+            options, half_life = self.options, 1.0 if recent is None else recent.half_life
+            cells = self._numbers, options.bins, self.table_rows, used
+            others = self.num_categorical, options.strength, half_life, self._fine_bins
+            self._counts = Counts(*cells, *others) if Counts.serves(*cells) else None
         if recent is not None and self._counts is not None:
             self._counts.wait(recent.waiting)
         return self._counts
-
-    def _find_counts(self, used: list[Tensor | None], half_life: float) -> Counts | None:
-        options, rows = self.options, self.table_rows
-        q, bins = self._numbers, options.bins
-        known: list[tuple[tuple[int, ...], torch.dtype]] = [
-            ((q, bins - 1), torch.float32),
-            ((2,), torch.float64),
-            ((q, bins + 1, 2), torch.float64),
-            ((ids := rows if options.categories else 0, 2), torch.float64),
-            ((1 + q * (bins + 1) + ids, 5), torch.float64),
-            ((), torch.int64),
-        ]
-        if self.combinations is not None:
-            frozen = self.combinations.errors.shape[2] == 1
-            count, cells = len(self.combinations.weight), options.pair_cells
-            known.append(((count, 3), torch.int64))
-            known.append(((count, cells, 1), torch.float32) if frozen else ((count, cells, 2), torch.float64))
-        for one, (shape, kind) in zip(used, known, strict=False):
-            if one is not None and (one.shape != shape or one.dtype != kind or not native.serves(one)):
-                return None
-        return Counts(q, self.num_categorical, bins, rows, options.strength, used, half_life, self._fine_bins)
 
     @property
     def can_count_ahead(self) -> bool:
@@ -364,7 +341,9 @@ class EvidenceInputs(KeepsPrecision):
 
     def due(self, rows: int) -> bool:
         """Whether bins are cut again after this many more rows, which needs the host."""
-        return self.sample is not None and _cut_after(self.sample.count, self.sample.count + rows)
+        before = 0 if self.sample is None else self.sample.count
+        # The stream has doubled where one of 1, 2, 4, … lies behind the rows before, or is the last row now.
+        return self.sample is not None and before.bit_length() < (before + rows).bit_length()
 
     def advance(self, rows: int) -> None:
         """The host's part of counting the next rows on a device."""
@@ -405,13 +384,9 @@ class EvidenceInputs(KeepsPrecision):
     @torch.no_grad()
     def tables(self) -> list[Tensor]:
         """Log odds of bins (q, bins + 1), log odds and confidence of ids (rows,), z of cells (K·cells, 1)."""
-        prior, strength = self._prior(), self.options.strength
-        odds = [
-            log_odds(counts[..., 0], counts[..., 1], prior, strength)
-            for counts in (self.number_counts, self.row_counts)
-        ]
         cells = [] if self.combinations is None else [self.combinations.odds(self._spread())]
-        return [*odds, confidence(self.row_counts[:, 0]), *cells]
+        of_ids = self._odds(self.row_counts), confidence(self.row_counts[:, 0])
+        return [self._odds(self.number_counts), *of_ids, *cells]
 
     def freeze(self) -> Self:
         """Keep the counts and drop the sample and recent errors: nothing is counted from then on."""
@@ -448,21 +423,16 @@ class EvidenceInputs(KeepsPrecision):
 
         **Shape.** (q + p,), numbers first; columns that are not counted are left out.
         """
-        prior, strength = self._prior(), self.options.strength
 
         def spread(counts: Tensor) -> Tensor:
             """(…, cells, 2) → (…)."""
-            views, clicks = counts.unbind(-1)
-            squares = views * log_odds(views, clicks, prior, strength).square()
+            views = counts[..., 0]
+            squares = views * self._odds(counts).square()
             return (squares.sum(-1) / views.sum(-1).clamp(min=1)).sqrt()
 
         found = [spread(self.number_counts)]
-        if self.options.categories:
-            ends = [*self._offsets.tolist()[1:], len(self.row_counts)]
-            found += [
-                spread(self.row_counts[start:end])[None]
-                for start, end in zip(self._offsets.tolist(), ends, strict=False)
-            ]
+        if len(self.row_counts):
+            found += [spread(one)[None] for one in self.row_counts.tensor_split(self._offsets.tolist()[1:])]
         return torch.cat(found)
 
     def prior(self) -> float:
@@ -485,6 +455,11 @@ class EvidenceInputs(KeepsPrecision):
             return base
         assert self.weight is not None
         return base.to(inputs.dtype) + (inputs * self.weight.to(inputs.dtype)).sum(1)
+
+    def _odds(self, counts: Tensor) -> Tensor:
+        """Log odds of cells, of which there are views and clicks (…, 2), to those of the click rate."""
+        views, clicks = counts.unbind(-1)
+        return log_odds(views, clicks, self._prior(), self.options.strength)
 
     def _prior(self) -> Tensor:
         """p̄, the click rate so far."""
@@ -601,6 +576,14 @@ class EvidenceInputs(KeepsPrecision):
         return f"dim={self.dim}"
 
 
+def _are_floats(rows: int, *tensors: Tensor | None) -> bool:
+    """Whether each of these tensors has a float32 number for every row."""
+    for one in tensors:  # noqa: SIM110 (quicker than `all`)
+        if one is not None and (one.dtype != torch.float32 or one.shape != (rows,)):
+            return False
+    return True
+
+
 def _seen(labels: Tensor) -> Tensor:
     """Views and clicks of labelled rows, (B, 2)."""
     return torch.stack([torch.ones_like(labels), labels], 1).double()
@@ -619,8 +602,3 @@ def _both(numbers: Tensor | None, rows: Tensor | None) -> tuple[Tensor, Tensor]:
     if rows is None:
         rows = torch.empty(numbers.shape[0], 0, dtype=torch.int64, device=numbers.device)
     return numbers, rows
-
-
-def _cut_after(before: int, now: int) -> bool:
-    """Whether one of 1, 2, 4, … lies in (before, now]: the stream has doubled."""
-    return before.bit_length() < now.bit_length()

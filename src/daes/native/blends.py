@@ -7,7 +7,20 @@ import torch
 from torch import Tensor
 
 from daes import native
-from daes.native.tensors import by_rows, refuse_second_derivatives
+from daes.native.tensors import SIDE, by_rows, refuse_second_derivatives
+
+
+def _outputs(
+    ctx: Any, rows: int, table: Tensor, linear: Tensor | None, with_plain: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Fields (rows, q, d), and plain inputs (rows, 2q) where they are wanted, or the linear path reads them."""
+    q, _, dim = table.shape
+    plain = torch.empty(rows, 2 * q) if with_plain or linear is not None else None
+    ctx.has_linear = linear is not None
+    ctx.set_materialize_grads(False)
+    if plain is not None:
+        ctx.mark_non_differentiable(plain)
+    return torch.empty(rows, q, dim), plain
 
 
 class _Blend(torch.autograd.Function):
@@ -25,8 +38,7 @@ class _Blend(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor | None]:
         table = table.contiguous()
         (rows, q), (_, basis, dim) = values.shape, table.shape
-        fields = torch.empty(rows, q, dim)
-        plain = torch.empty(rows, 2 * q) if with_plain or linear is not None else None
+        fields, plain = _outputs(ctx, rows, table, linear, with_plain)
         lower, upper = torch.empty(rows, q, dtype=torch.int32), torch.empty(rows, q)
         native._library.daes_blend(
             values.data_ptr(),
@@ -49,10 +61,7 @@ class _Blend(torch.autograd.Function):
             upper.data_ptr(),
         )
         ctx.save_for_backward(plain, lower, upper)
-        ctx.shape, ctx.has_linear = table.shape, linear is not None
-        ctx.set_materialize_grads(False)
-        if plain is not None:
-            ctx.mark_non_differentiable(plain)
+        ctx.shape = table.shape
         return fields, plain
 
     @staticmethod
@@ -115,10 +124,6 @@ class _Gate(ctypes.Structure):
     )
 
 
-_SIDE = 64
-"""`SIDE` of `kernels.c`."""
-
-
 class _GatedBlend(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -139,13 +144,12 @@ class _GatedBlend(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor | None]:
         table, projection = table.contiguous(), projection.flatten(0, 1)
         (rows, q), (_, basis, dim), contexts = values.shape, table.shape, vectors.shape[0]
-        blocks = -(-rows // _SIDE)
+        blocks = -(-rows // SIDE)
         gates = torch.empty(contexts, q * basis)
         torch.mm(vectors, projection.t(), out=gates)
         order, ends = torch.empty(rows, dtype=torch.int32), torch.empty(contexts, dtype=torch.int32)
-        lower, upper = torch.empty(blocks, q, _SIDE, dtype=torch.int32), torch.empty(blocks, q, _SIDE)
-        fields = torch.empty(rows, q, dim)
-        plain = torch.empty(rows, 2 * q) if with_plain or linear is not None else None
+        lower, upper = torch.empty(blocks, q, SIDE, dtype=torch.int32), torch.empty(blocks, q, SIDE)
+        fields, plain = _outputs(ctx, rows, table, linear, with_plain)
         scratch = torch.empty(q, basis + sums, dim)
         native._library.daes_gated_blend(
             ctypes.byref(_gate(table, gates, order, ends, scratch, beta)),
@@ -164,10 +168,7 @@ class _GatedBlend(torch.autograd.Function):
             upper.data_ptr(),
         )
         ctx.save_for_backward(vectors, projection, table, gates, order, ends, plain, lower, upper)
-        ctx.beta, ctx.scratch, ctx.has_linear = beta, scratch, linear is not None
-        ctx.set_materialize_grads(False)
-        if plain is not None:
-            ctx.mark_non_differentiable(plain)
+        ctx.beta, ctx.scratch = beta, scratch
         return fields, plain
 
     @staticmethod

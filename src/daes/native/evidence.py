@@ -77,12 +77,12 @@ class Counts:
 
     Args:
         q: numerical features that are counted.
-        p: categorical fields, which are counted if the table of their counts has rows.
         bins: of a number.
         table_rows: rows of the categorical table.
-        strength: as of `Evidence`.
         tensors: `edges`, `total`, `number_counts` and `row_counts` of `EvidenceInputs`; `errors` and `clock` of
             `RecentErrors`, and `fields` and `errors` of `Combinations`, or None for each that does not exist.
+        p: categorical fields, which are counted if the table of their counts has rows.
+        strength: as of `Evidence`.
         half_life: as of `RecentErrors`.
         each: bins of a number that are one value in `Combinations`.
     """
@@ -90,13 +90,13 @@ class Counts:
     def __init__(
         self,
         q: int,
-        p: int,
         bins: int,
         table_rows: int,
-        strength: float,
         tensors: Sequence[Tensor | None],
-        half_life: float = 1.0,
-        each: int = 1,
+        p: int,
+        strength: float,
+        half_life: float,
+        each: int,
     ) -> None:
         *_, row_counts, _, _, fields, errors = tensors
         self.q = q
@@ -128,6 +128,31 @@ class Counts:
 
     def __reduce__(self) -> Any:
         return type(None), ()  # a copy of a model has its own
+
+    @staticmethod
+    def serves(q: int, bins: int, table_rows: int, tensors: Sequence[Tensor | None]) -> bool:
+        """Whether the tensors are contiguous and have the right types and shapes."""
+        *_, row_counts, _, _, _, combined = tensors
+        rows = table_rows if row_counts is not None and len(row_counts) else 0
+        known: list[tuple[tuple[int, ...], torch.dtype]] = [
+            ((q, bins - 1), torch.float32),
+            ((2,), torch.float64),
+            ((q, bins + 1, 2), torch.float64),
+            ((rows, 2), torch.float64),
+            ((1 + q * (bins + 1) + rows, 5), torch.float64),
+            ((), torch.int64),
+        ]
+        if combined is not None:
+            count, cells, size = combined.shape
+            frozen = size == 1
+            known += [
+                ((count, 3), torch.int64),
+                ((count, cells, 1 if frozen else 2), torch.float32 if frozen else torch.float64),
+            ]
+        return all(
+            one is None or (one.shape == shape and one.dtype == kind and native.serves(one))
+            for one, (shape, kind) in zip(tensors, known, strict=False)
+        )
 
     def are_in(self, tensors: Sequence[Tensor | None]) -> bool:
         """Whether these are the tensors that are counted in, at the same addresses as before."""

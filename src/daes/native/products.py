@@ -29,9 +29,14 @@ def quicker(inputs: Tensor, outputs: int) -> bool:
     return _AVAILABLE and inputs.numel() * outputs >= _SMALLEST and torch._C._get_mkldnn_enabled()
 
 
+def floats(*shape: int) -> Tensor:
+    """An uninitialised float32 tensor, whatever torch's default type is."""
+    return torch.empty(shape, dtype=torch.float32)
+
+
 def padded(rows: int, width: int) -> Tensor:
     """Memory for (rows, width) numbers, whose rows start at multiples of eight."""
-    return torch.empty(rows, -(-width // 8) * 8, dtype=torch.float32)[:, :width]
+    return floats(rows, -(-width // 8) * 8)[:, :width]
 
 
 def memory_of_inputs(rows: int, width: int, outputs: int) -> Tensor:
@@ -39,7 +44,7 @@ def memory_of_inputs(rows: int, width: int, outputs: int) -> Tensor:
 
     BLAS is up to a third faster if rows start at multiples of eight numbers; oneDNN needs rows without gaps.
     """
-    dense = torch.empty(rows, width, dtype=torch.float32)
+    dense = floats(rows, width)
     return dense if quicker(dense, outputs) else padded(rows, width)
 
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from daes import native
 from daes.native.evidence import Counts
+from daes.native.products import floats
+from daes.native.tensors import SIDE
 
-_SIDE = 64
-"""Rows worked on at a time: `SIDE` of `kernels.c`."""
 _DISTINCT = 0.5
 """The largest part of a batch's ids that may be different: beyond it, rows are multiplied in less time."""
 _DENSE = 0.4
@@ -52,12 +52,12 @@ class Projection:
         self._kept = {
             "columns": columns,
             "firsts": torch.from_numpy(self._firsts),
-            "vectors": _floats(vectors, dim + 3),
-            "dense": _floats(rows, dense),
-            "weights": _floats(len(columns), self.width),
-            "projected": _floats(vectors, self.width),
-            "gram": _floats(self._q, numbers, numbers),
-            "rows": _floats(rows, self.width),
+            "vectors": floats(vectors, dim + 3),
+            "dense": floats(rows, dense),
+            "weights": floats(len(columns), self.width),
+            "projected": floats(vectors, self.width),
+            "gram": floats(self._q, numbers, numbers),
+            "rows": floats(rows, self.width),
             "order": torch.zeros(rows * self._p + 8, dtype=torch.int32),
             "ends": torch.empty(vectors, dtype=torch.int32),
         }
@@ -73,7 +73,7 @@ class Projection:
         self.rows = self._kept["rows"]
         """Where the gradients of hidden units are expected, in the first columns."""
         self._hidden, self._pairs, self._logit = widths[1], hidden if pairs else 0, hidden + pairs
-        self.scratch = _floats(2, _SIDE, self.width + dim + 3)
+        self.scratch = floats(2, SIDE, self.width + dim + 3)
 
     def holds(self, model: int, space: int, ids: int) -> bool:
         """Whether there is memory for this many distinct ids; if so, their fields are known from now on."""
@@ -114,7 +114,3 @@ def _columns(values: Mapping[str, Any], inputs: int, counts: Counts) -> Tensor:
 def _up(size: int, step: int = 8) -> int:
     """The next multiple of a step."""
     return -(-size // step) * step
-
-
-def _floats(*shape: int) -> Tensor:
-    return torch.empty(shape, dtype=torch.float32)

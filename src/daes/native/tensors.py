@@ -13,6 +13,9 @@ from torch import Tensor
 from daes import native
 from daes.native.arrays import address
 
+SIDE = 64
+"""Rows that loops work on at a time: `SIDE` of `kernels.c`."""
+
 
 def serves(*tensors: Tensor | None) -> bool:
     """Whether compiled loops may be used: they exist, the tensors are contiguous, and nothing is traced.

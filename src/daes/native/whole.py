@@ -19,7 +19,7 @@ from daes import native
 from daes.native.crosses import cross, row_slices
 from daes.native.evidence import Counts, Found
 from daes.native.network import leak_
-from daes.native.products import memory_of_inputs, put_product, quicker
+from daes.native.products import floats, memory_of_inputs, put_product, quicker
 
 _NUMBERS = ("q", "p", "d", "K", "M", "plain", "num_layers")
 LEARNED = ("table", "linear", "missing", "rows", "first_order", "evidence", "recent", "combined")
@@ -53,11 +53,6 @@ class _Workspace(ctypes.Structure):
         ("found", ctypes.c_void_p),
         ("of_all", ctypes.c_float * 2),
     )
-
-
-def _floats(*shape: int) -> Tensor:
-    """An uninitialised float32 tensor, whatever torch's default type is."""
-    return torch.empty(shape, dtype=torch.float32)
 
 
 class Whole:
@@ -207,18 +202,18 @@ class Buffers:
         x = memory_of_inputs(rows, width, width if crosses else hidden[0] if hidden else 1)
         self._kept = {
             "x": x,
-            "inputs": _floats(0 if values["plain"] else rows, 2 * q),
-            "upper": _floats(rows, q),
-            "sums": _floats(rows, values["d"]),
+            "inputs": floats(0 if values["plain"] else rows, 2 * q),
+            "upper": floats(rows, q),
+            "sums": floats(rows, values["d"]),
             "lower": torch.empty(rows, q, dtype=torch.int32),
-            "logits": _floats(rows),
+            "logits": floats(rows),
             "places": torch.empty(rows, values["p"], dtype=torch.int64),
-            "errors": _floats(rows, 2 * (1 + counts.q + counts.ids)),
-            "odds": _floats(rows, counts.num_combined),
+            "errors": floats(rows, 2 * (1 + counts.q + counts.ids)),
+            "odds": floats(rows, counts.num_combined),
         }
         self.found, self.logits = Found(self._kept["places"], counts.q), self._kept["logits"]
         self.odds, self.sums = self._kept["odds"], self._kept["sums"]
-        self.hidden = [x, *(_floats(rows, size) for size in hidden)]
+        self.hidden = [x, *(floats(rows, size) for size in hidden)]
         self._space = _Workspace(
             stride=x.stride(0),
             found=self.found.address,

@@ -126,17 +126,7 @@ def combine(
 
 
 @combine.register_fake
-def _(
-    numbers: Tensor,
-    rows: Tensor,
-    edges: Tensor,
-    total: Tensor,
-    fields: Tensor,
-    errors: Tensor,
-    weight: Tensor,
-    each: int,
-    strength: float,
-) -> tuple[Tensor, Tensor]:
+def _(numbers, rows, edges, total, fields, errors, weight, *rest):
     batch = numbers.shape[0]
     return weight.new_empty(batch), weight.new_empty(batch, fields.shape[0])
 

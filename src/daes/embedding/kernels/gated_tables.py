@@ -105,14 +105,12 @@ def _total(parts: Tensor) -> Tensor:
 
 
 @gate_tables.register_fake
-def _(vectors: Tensor, projection: Tensor, table: Tensor, beta: float) -> Tensor:
+def _(vectors, projection, table, *rest):
     return table.new_empty(vectors.shape[0], *table.shape)
 
 
 @gate_tables_backward.register_fake
-def _(
-    gradient: Tensor, vectors: Tensor, projection: Tensor, table: Tensor, beta: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(gradient, vectors, projection, table, *rest):
     return vectors.new_empty(vectors.shape), projection.new_empty(projection.shape), table.new_empty(table.shape)
 
 

@@ -12,7 +12,16 @@ import triton.language as tl
 from torch import Tensor
 
 from daes.embedding.kernels.launching import on_its_device
-from daes.embedding.kernels.places import KINDS, basis_weights, locate, part, sizes_of, store_inputs, unit_input
+from daes.embedding.kernels.places import (
+    KINDS,
+    basis_weights,
+    kinds_of,
+    locate,
+    part,
+    sizes_of,
+    store_inputs,
+    unit_input,
+)
 
 _PROGRAMS = 4224
 """Programs, of one warp each, that a launch aims at: 32 for each of an H200's multiprocessors."""
@@ -129,17 +138,16 @@ def gated(
         plain: kinds of plain inputs, separated by commas.
     """
     rows, q = values.shape
-    kinds = [KINDS[kind] for kind in plain.split(",") if kind]
+    kinds = kinds_of(plain)
     fields = torch.empty(rows, q, table.shape[2], dtype=table.dtype, device=table.device)
-    inputs = torch.empty(rows, len(kinds) * q, dtype=table.dtype, device=table.device)
+    inputs = torch.empty(rows, kinds["PLAIN"] * q, dtype=table.dtype, device=table.device)
     if rows:
         splits = max(1, min(triton.cdiv(rows, _BLOCK), _PROGRAMS // q))
         _forward[(q, splits)](
             values.contiguous(), knots.contiguous(), centre, scale, context.contiguous(), projection.contiguous(),
             table.contiguous(), missing.contiguous(),
             linear_weight.contiguous() if linear_weight is not None else missing, fields, inputs, rows, q, splits, beta,
-            **sizes_of(knots, bins, table.shape[2]), **_shape(projection), LINEAR=KINDS.get(linear, 0),
-            PLAIN=len(kinds), **dict(zip(("FIRST", "SECOND", "THIRD"), [*kinds, 0, 0, 0], strict=False)),
+            **sizes_of(knots, bins, table.shape[2]), **_shape(projection), **kinds, LINEAR=KINDS.get(linear, 0),
             BLOCK=_BLOCK, PRECISION=_PRECISION, num_warps=1, num_stages=1, maxnreg=_REGISTERS,
         )  # fmt: skip
     return fields, inputs
@@ -181,40 +189,13 @@ def gated_backward(
 
 
 @gated.register_fake
-def _(
-    values: Tensor,
-    knots: Tensor,
-    centre: Tensor,
-    scale: Tensor,
-    context: Tensor,
-    projection: Tensor,
-    table: Tensor,
-    missing: Tensor,
-    linear_weight: Tensor | None,
-    bins: int,
-    beta: float,
-    linear: str,
-    plain: str,
-) -> tuple[Tensor, Tensor]:
-    rows, q = values.shape
-    kinds = len([kind for kind in plain.split(",") if kind])
-    return table.new_empty(rows, q, table.shape[2]), table.new_empty(rows, kinds * q)
+def _(values, knots, centre, scale, context, projection, table, *rest):
+    (rows, q), plain = values.shape, rest[-1]
+    return table.new_empty(rows, q, table.shape[2]), table.new_empty(rows, kinds_of(plain)["PLAIN"] * q)
 
 
 @gated_backward.register_fake
-def _(
-    gradient: Tensor,
-    values: Tensor,
-    knots: Tensor,
-    centre: Tensor,
-    scale: Tensor,
-    context: Tensor,
-    projection: Tensor,
-    table: Tensor,
-    bins: int,
-    beta: float,
-    linear: str,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(gradient, values, knots, centre, scale, context, projection, table, *rest):
     q, table_rows, dim = table.shape
     return (
         gradient.new_empty(q, table_rows + 2, dim),

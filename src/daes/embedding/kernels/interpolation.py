@@ -19,6 +19,7 @@ from daes.embedding.kernels.launching import on_its_device
 from daes.embedding.kernels.places import (
     KINDS,
     basis_weights,
+    kinds_of,
     locate,
     part,
     row_of,
@@ -141,18 +142,17 @@ def interpolate(
     rows, q = values.shape
     dim = table.shape[3]
     table = blend_rows(table, "hat" if table.shape[2] > bins else "thermometer").contiguous()
-    kinds = [KINDS[kind] for kind in plain.split(",") if kind]
+    kinds = kinds_of(plain)
     fields = torch.empty(rows, q, dim, dtype=table.dtype, device=table.device)
-    inputs = torch.empty(rows, len(kinds) * q, dtype=table.dtype, device=table.device)
+    inputs = torch.empty(rows, kinds["PLAIN"] * q, dtype=table.dtype, device=table.device)
     if rows:
         block = max(16, 1024 // triton.next_power_of_2(dim))
         _forward[(triton.cdiv(rows * q, block),)](
             values.contiguous(), knots.contiguous(), centre, scale, table, missing.contiguous(),
             linear_weight.contiguous() if linear_weight is not None else missing,
             index.contiguous() if index is not None else values, fields, inputs, rows * q, q,
-            **sizes_of(knots, bins, dim), LINEAR=KINDS.get(linear, 0), CONTEXT=index is not None,
-            PLAIN=len(kinds), **dict(zip(("FIRST", "SECOND", "THIRD"), [*kinds, 0, 0, 0], strict=False)), BLOCK=block,
-            num_warps=2,
+            **sizes_of(knots, bins, dim), **kinds, LINEAR=KINDS.get(linear, 0), CONTEXT=index is not None,
+            BLOCK=block, num_warps=2,
         )  # fmt: skip
     return fields, inputs
 
@@ -197,37 +197,13 @@ def interpolate_backward(
 
 
 @interpolate.register_fake
-def _(
-    values: Tensor,
-    knots: Tensor,
-    centre: Tensor,
-    scale: Tensor,
-    table: Tensor,
-    missing: Tensor,
-    linear_weight: Tensor | None,
-    index: Tensor | None,
-    bins: int,
-    linear: str,
-    plain: str,
-) -> tuple[Tensor, Tensor]:
-    rows, q = values.shape
-    kinds = len([kind for kind in plain.split(",") if kind])
-    return table.new_empty(rows, q, table.shape[3]), table.new_empty(rows, kinds * q)
+def _(values, knots, centre, scale, table, *rest):
+    (rows, q), plain = values.shape, rest[-1]
+    return table.new_empty(rows, q, table.shape[3]), table.new_empty(rows, kinds_of(plain)["PLAIN"] * q)
 
 
 @interpolate_backward.register_fake
-def _(
-    gradient: Tensor,
-    values: Tensor,
-    knots: Tensor,
-    centre: Tensor,
-    scale: Tensor,
-    index: Tensor | None,
-    contexts: int,
-    table_rows: int,
-    bins: int,
-    linear: str,
-) -> Tensor:
+def _(gradient, values, knots, centre, scale, index, contexts, table_rows, *rest):
     return gradient.new_empty(contexts, gradient.shape[1], table_rows + 2, gradient.shape[2])
 
 

@@ -113,12 +113,12 @@ def mix_backward(gradient: Tensor, weights: Tensor, table: Tensor, beta: float, 
 
 
 @mix.register_fake
-def _(weights: Tensor, table: Tensor, base: Tensor | None, beta: float, squash: bool) -> Tensor:
+def _(weights, table, *rest):
     return table.new_empty(weights.shape[0], weights.shape[1], table.shape[2])
 
 
 @mix_backward.register_fake
-def _(gradient: Tensor, weights: Tensor, table: Tensor, beta: float, squash: bool) -> tuple[Tensor, Tensor]:
+def _(gradient, weights, table, *rest):
     return weights.new_empty(weights.shape), table.new_empty(table.shape)
 
 

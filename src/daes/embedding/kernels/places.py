@@ -123,6 +123,12 @@ def _normal_score(rank):
     return tl.where(tl.abs(deviation) <= 0.425, centre, tl.where(deviation > 0, tail, -tail))
 
 
+def kinds_of(plain: str) -> dict[str, int]:
+    """What kernels are compiled for: how many plain inputs a number has, and their kinds, separated by commas."""
+    kinds = [KINDS[kind] for kind in plain.split(",") if kind]
+    return {"PLAIN": len(kinds), **dict(zip(("FIRST", "SECOND", "THIRD"), [*kinds, 0, 0, 0], strict=False))}
+
+
 def sizes_of(knots: Tensor, bins: int, dim: int) -> dict[str, int | float]:
     """What kernels are compiled for: sizes of knots and tables."""
     intervals = knots.shape[1] - 1

@@ -160,17 +160,7 @@ def recall(
 
 
 @recall.register_fake
-def _(
-    numbers: Tensor,
-    rows: Tensor,
-    total: Tensor,
-    edges: Tensor,
-    errors: Tensor,
-    clock: Tensor,
-    waiting: int,
-    half_life: float,
-    strength: float,
-) -> Tensor:
+def _(numbers, rows, *rest):
     return numbers.new_empty(numbers.shape[0], 2 * (1 + numbers.shape[1] + rows.shape[1]), dtype=torch.float32)
 
 

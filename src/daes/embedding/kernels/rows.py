@@ -37,7 +37,7 @@ def look_up(table: Tensor, rows: Tensor) -> Tensor:
 
 
 @look_up.register_fake
-def _(table: Tensor, rows: Tensor) -> Tensor:
+def _(table, rows):
     return table.new_empty(*rows.shape, table.shape[1])
 
 
@@ -91,6 +91,14 @@ def _evidence(
         tl.store(out + at.to(tl.int64) * width + q + p + c, (tl.log(1.0 + views) / 4 - 1).to(tl.float32), mask=wanted)
 
 
+def _sizes(numbers: Tensor, rows: Tensor, edges: Tensor) -> tuple[tuple[int, ...], dict[str, int]]:
+    """Programs for a batch, and what kernels are compiled for."""
+    q, p = (triton.next_power_of_2(one.shape[1]) if one.shape[1] else 0 for one in (numbers, rows))
+    block = max(1, 1024 // max(q, p, 1))
+    sizes = {"QP": q, "PP": p, "STEPS": edges.shape[1].bit_length(), "BLOCK": block}
+    return (triton.cdiv(len(numbers), block),), sizes
+
+
 @torch.library.custom_op("daes::evidence", mutates_args=())
 @on_its_device
 def evidence(
@@ -110,26 +118,16 @@ def evidence(
     batch, q, p = len(numbers), numbers.shape[1], rows.shape[1]
     out = torch.empty(batch, q + 2 * p, device=numbers.device)
     if batch and q + p:
-        bins = edges.shape[1] + 1
-        block = max(1, 1024 // triton.next_power_of_2(max(q, p)))
-        _evidence[(triton.cdiv(batch, block),)](
+        grid, sizes = _sizes(numbers, rows, edges)
+        _evidence[grid](
             numbers.contiguous(), rows.contiguous(), total, edges, number_counts, row_counts, out, batch, q, p,
-            strength, bins, QP=triton.next_power_of_2(q) if q else 0, PP=triton.next_power_of_2(p) if p else 0,
-            STEPS=(bins - 1).bit_length(), BLOCK=block,
+            strength, edges.shape[1] + 1, **sizes,
         )  # fmt: skip
     return out
 
 
 @evidence.register_fake
-def _(
-    numbers: Tensor,
-    rows: Tensor,
-    total: Tensor,
-    edges: Tensor,
-    number_counts: Tensor,
-    row_counts: Tensor,
-    strength: float,
-) -> Tensor:
+def _(numbers, rows, *rest):
     return numbers.new_empty(numbers.shape[0], numbers.shape[1] + 2 * rows.shape[1], dtype=torch.float32)
 
 
@@ -175,10 +173,8 @@ def count(
     batch, q, p = len(labels), numbers.shape[1], rows.shape[1]
     if not batch:
         return
-    bins = edges.shape[1] + 1
-    block = max(1, 1024 // triton.next_power_of_2(max(q, p, 1)))
-    _count[(triton.cdiv(batch, block),)](
+    grid, sizes = _sizes(numbers, rows, edges)
+    _count[grid](
         numbers.contiguous(), rows.contiguous(), labels.contiguous(), edges, total, number_counts, row_counts, batch,
-        q, p, bins, QP=triton.next_power_of_2(q) if q else 0, PP=triton.next_power_of_2(p) if p else 0,
-        STEPS=(bins - 1).bit_length(), BLOCK=block,
+        q, p, edges.shape[1] + 1, **sizes,
     )  # fmt: skip
