@@ -81,6 +81,19 @@ def test_tuning_gives_every_method_the_same_grid_and_takes_the_best(execution):
     assert final["settings"]["train"]["learning_rate"] == chosen["learning_rate"]
 
 
+def test_a_rival_is_trained_once_for_all_backbones_and_seeds_and_not_tuned(execution):
+    variants = {"linear": Variant("fe"), "rival": Variant("ftrl")}
+    found = train_variants(replace(SETTINGS, tune=True), DATA, execution, variants, ["fnn", "deepfm"])
+    (only,) = (cell for cell in lines(execution) if cell["label"] == "rival")
+    assert (only["rows"], only["seed"]) == (600, 0)
+    auc = [only["metrics"]["half_auc"]]
+    assert [found["scores"]["rival"][backbone]["auc"] for backbone in ("fnn", "deepfm")] == [auc, auc]
+    assert len(found["scores"]["linear"]["deepfm"]["auc"]) == 2
+    assert {(test["backbone"], test["measure"]) for test in found["row_tests"]} == {
+        (backbone, measure) for backbone in ("fnn", "deepfm") for measure in ("auc", "logloss")
+    }
+
+
 def test_the_papers_protocol_reports_the_test_part(execution):
     found = train_variants(
         replace(SETTINGS, seeds=1, protocol="paper"), DATA, execution, {"linear": Variant("fe")}, ["fnn"]
