@@ -5,6 +5,7 @@ from time import monotonic
 
 import pytest
 
+from daes.backbone import BACKBONES
 from daes.paper import Execution, ExperimentSettings, OutOfTimeError
 from daes.paper.published import L2_WEIGHTS, LEARNING_RATES
 from daes.paper.variants import L2, LEARNING_RATE, Variant, suitable_batch_size, train_variants
@@ -112,6 +113,12 @@ def test_a_trial_that_fails_is_reported_and_does_not_stop_the_others(execution):
     assert found["scores"]["linear"]["fnn"]["auc"][0] is not None
     assert found["scores"]["wrong"]["fnn"]["auc"] == [None]
     assert "no_such_option" in found["failures"][0]
+
+
+def test_every_backbone_can_be_trained_as_published(execution):
+    found = train_variants(replace(SETTINGS, seeds=1), DATA, execution, {"linear": Variant("fe")}, list(BACKBONES))
+    assert found["failures"] == []
+    assert all(found["scores"]["linear"][backbone]["auc"][0] is not None for backbone in BACKBONES)
 
 
 def test_batch_sizes_are_powers_of_two_within_bounds():
