@@ -17,7 +17,7 @@ from daes.paper.running import run_experiment
 )
 def test_simulations_are_judged_as_their_sections_say(name, said, tmp_path):
     settings = ExperimentSettings(rows=20_000, seeds=1)
-    result, _ = run_experiment(EXPERIMENTS[name], settings, None, tmp_path, Execution(tmp_path))
+    result, _ = run_experiment(EXPERIMENTS[name], settings, None, Execution(tmp_path))
     parts, sentence = EXPERIMENTS[name].judge(result)
     verdict = EXPERIMENTS[name].verdict(result)
     assert list(parts) == [words in verdict for words in said]

@@ -118,7 +118,7 @@ def test_streams_that_are_not_there_are_left_out_unless_asked_for(streams, tmp_p
 def test_its_result_is_kept_as_that_of_every_experiment(streams, tmp_path):
     settings = replace(SETTINGS, rows=120, methods=("ftrl",), given=("none",), streams=("weather_aus",))
     execution = Execution(tmp_path, data=streams)
-    result, known = run_experiment(EXPERIMENTS["ladder"], settings, None, tmp_path, execution)
+    result, known = run_experiment(EXPERIMENTS["ladder"], settings, None, execution)
     assert not known
     assert result.command == (
         "daes paper ladder --rows 120 --seeds 1 --methods ftrl --backbones fnn --streams weather_aus --given none"
@@ -131,7 +131,7 @@ def test_its_result_is_kept_as_that_of_every_experiment(streams, tmp_path):
     assert result.where == "1 stream"
     kept = tmp_path / "work" / "ladder.rows120" / "predictions"
     (kept / "0.safetensors").write_bytes(b"of a trial that is not asked for any more")
-    run_experiment(EXPERIMENTS["ladder"], settings, None, tmp_path, execution, overwrite=True)
+    run_experiment(EXPERIMENTS["ladder"], settings, None, execution, overwrite=True)
     assert not (kept / "0.safetensors").exists()
     assert list(kept.glob("*.safetensors"))
     assert read_results(tmp_path) == []  # no part of the paper's page

@@ -70,9 +70,7 @@ def test_too_few_values_are_an_error(execution, rows):
 
 def test_a_formula_that_fails_does_not_hold(tmp_path):
     name = "order-statistics-bias"
-    result, _ = run_experiment(
-        EXPERIMENTS[name], ExperimentSettings(rows=20_000, seeds=1), None, tmp_path, Execution(tmp_path)
-    )
+    result, _ = run_experiment(EXPERIMENTS[name], ExperimentSettings(rows=20_000, seeds=1), None, Execution(tmp_path))
     result.results["streams"][1]["order-statistics"][3] += 0.1
     parts, sentence = EXPERIMENTS[name].judge(result)
     assert parts == (False,)

@@ -14,7 +14,7 @@ from .conftest import make_result
 def results(tmp_path, criteo):
     folder = tmp_path / "docs" / "results"
     for name, data in (("value-space-limit", None), ("stationarity", criteo.what), ("estimation", criteo.what)):
-        run_experiment(EXPERIMENTS[name], ExperimentSettings(seeds=1), data, folder, Execution(folder))
+        run_experiment(EXPERIMENTS[name], ExperimentSettings(seeds=1), data, Execution(folder))
     return folder
 
 

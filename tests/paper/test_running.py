@@ -15,7 +15,7 @@ DATA = "adstream:400"
 
 def run(out, settings=SETTINGS, *, name="overall", resume=False, overwrite=False, deadline=None):
     execution = Execution(out, resume=resume, deadline=deadline)
-    return run_experiment(EXPERIMENTS[name], settings, DATA, out, execution, overwrite=overwrite)
+    return run_experiment(EXPERIMENTS[name], settings, DATA, execution, overwrite=overwrite)
 
 
 def test_a_run_leaves_json_markdown_and_a_figure(tmp_path):
@@ -81,12 +81,12 @@ def make_sources(folder, ends):
 
 def test_a_result_of_other_data_of_the_same_name_is_refused(tmp_path):
     one, other = make_sources(tmp_path, "01")
-    out, execution = tmp_path / "out", Execution(tmp_path / "out", resume=True)
-    first, _ = run_experiment(EXPERIMENTS["overall"], SETTINGS, one, out, execution)
+    execution = Execution(tmp_path / "out", resume=True)
+    first, _ = run_experiment(EXPERIMENTS["overall"], SETTINGS, one, execution)
     assert first.data["source"] == "automl:ads"
-    assert run_experiment(EXPERIMENTS["overall"], SETTINGS, one, out, execution) == (first, True)
+    assert run_experiment(EXPERIMENTS["overall"], SETTINGS, one, execution) == (first, True)
     with pytest.raises(ValueError, match=r"was made with fingerprint of the data='.*--overwrite"):
-        run_experiment(EXPERIMENTS["overall"], SETTINGS, other, out, execution)
+        run_experiment(EXPERIMENTS["overall"], SETTINGS, other, execution)
 
 
 def test_a_result_of_other_code_is_refused(tmp_path):
@@ -123,7 +123,7 @@ def test_a_result_stays_until_there_is_a_new_one(tmp_path):
     first, _ = run(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     with pytest.raises(RuntimeError, match="does not work"):
-        run_experiment(failing(run=True), SETTINGS, DATA, tmp_path, Execution(tmp_path), overwrite=True)
+        run_experiment(failing(run=True), SETTINGS, DATA, Execution(tmp_path), overwrite=True)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
     assert run(tmp_path, resume=True) == (first, True)
 
@@ -137,7 +137,7 @@ def test_a_replacement_that_was_stopped_goes_on(tmp_path):
 
     stopping = changed("overall", run=stop)
     with pytest.raises(OutOfTimeError):
-        run_experiment(stopping, replace(SETTINGS, seeds=2), DATA, tmp_path, Execution(tmp_path), overwrite=True)
+        run_experiment(stopping, replace(SETTINGS, seeds=2), DATA, Execution(tmp_path), overwrite=True)
     assert (tmp_path / f"{first.stem}.json").exists()
     second, known = run(tmp_path, replace(SETTINGS, seeds=2), resume=True)
     assert not known
@@ -165,7 +165,7 @@ def test_settings_that_an_experiment_does_not_use_change_nothing(tmp_path):
         "overall", uses=("rows", "protocol", "methods"), run=lambda settings, *_: seen.append(settings)
     )
     with pytest.raises(TypeError):  # it finds nothing
-        run_experiment(experiment, SETTINGS, DATA, tmp_path, Execution(tmp_path))
+        run_experiment(experiment, SETTINGS, DATA, Execution(tmp_path))
     assert seen == [ExperimentSettings(rows=400, methods=("fe", "ple"))]
     assert experiment.used(SETTINGS) == seen[0]
 
@@ -176,9 +176,7 @@ def test_data_without_numbers_are_refused(tmp_path):
     (tmp_path / "x_train1.solution").write_text("0\n1\n")
     for name in ("feature-count", "cost"):
         with pytest.raises(ValueError, match=f"{name} needs numerical features; automl:.* has none"):
-            run_experiment(
-                EXPERIMENTS[name], ExperimentSettings(), f"automl:{tmp_path}", tmp_path / "out", Execution(tmp_path)
-            )
+            run_experiment(EXPERIMENTS[name], ExperimentSettings(), f"automl:{tmp_path}", Execution(tmp_path / "out"))
 
 
 def test_figures_are_made_from_json_alone(tmp_path):

@@ -5,6 +5,7 @@ from time import monotonic
 
 import pytest
 
+from daes.backbone import BACKBONES
 from daes.paper import Execution, ExperimentSettings, OutOfTimeError
 from daes.paper.published import L2_WEIGHTS, LEARNING_RATES
 from daes.paper.variants import L2, LEARNING_RATE, Variant, suitable_batch_size, train_variants
@@ -81,6 +82,19 @@ def test_tuning_gives_every_method_the_same_grid_and_takes_the_best(execution):
     assert final["settings"]["train"]["learning_rate"] == chosen["learning_rate"]
 
 
+def test_a_rival_is_trained_once_for_all_backbones_and_seeds_and_not_tuned(execution):
+    variants = {"linear": Variant("fe"), "rival": Variant("ftrl")}
+    found = train_variants(replace(SETTINGS, tune=True), DATA, execution, variants, ["fnn", "deepfm"])
+    (only,) = (cell for cell in lines(execution) if cell["label"] == "rival")
+    assert (only["rows"], only["seed"]) == (600, 0)
+    auc = [only["metrics"]["half_auc"]]
+    assert [found["scores"]["rival"][backbone]["auc"] for backbone in ("fnn", "deepfm")] == [auc, auc]
+    assert len(found["scores"]["linear"]["deepfm"]["auc"]) == 2
+    assert {(test["backbone"], test["measure"]) for test in found["row_tests"]} == {
+        (backbone, measure) for backbone in ("fnn", "deepfm") for measure in ("auc", "logloss")
+    }
+
+
 def test_the_papers_protocol_reports_the_test_part(execution):
     found = train_variants(
         replace(SETTINGS, seeds=1, protocol="paper"), DATA, execution, {"linear": Variant("fe")}, ["fnn"]
@@ -99,6 +113,12 @@ def test_a_trial_that_fails_is_reported_and_does_not_stop_the_others(execution):
     assert found["scores"]["linear"]["fnn"]["auc"][0] is not None
     assert found["scores"]["wrong"]["fnn"]["auc"] == [None]
     assert "no_such_option" in found["failures"][0]
+
+
+def test_every_backbone_can_be_trained_as_published(execution):
+    found = train_variants(replace(SETTINGS, seeds=1), DATA, execution, {"linear": Variant("fe")}, list(BACKBONES))
+    assert found["failures"] == []
+    assert all(found["scores"]["linear"][backbone]["auc"][0] is not None for backbone in BACKBONES)
 
 
 def test_batch_sizes_are_powers_of_two_within_bounds():

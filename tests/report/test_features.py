@@ -5,7 +5,7 @@ import pytest
 
 from daes.report.features import ColumnSummary, column_summaries, fresh_shares, table_loads
 from daes.report.learned import read_findings
-from daes.report.run_record import RunRecord, read_run
+from daes.report.run_record import DriftSeries, RunRecord, read_run
 
 
 def test_columns_are_those_of_the_files_in_the_order_of_importance(gate_run):
@@ -23,6 +23,17 @@ def test_columns_are_those_of_the_files_in_the_order_of_importance(gate_run):
         else:
             assert column.distinct == monitor["distinct"][column.name][-1]
             assert column.path == ""
+
+
+def test_a_segment_with_few_values_of_a_feature_does_not_make_it_drift():
+    psi, chance = np.array([[0.01, 1.7], [8.1, 0.2], [0.3, 0.9]]), np.array([[0.01, 0.5], [9.5, 0.4], [0.02, 0.5]])
+    rows = np.array([1000.0, 1030.0, 2030.0])
+    drift = DriftSeries(("full", "rare"), rows, 1000, psi, psi, chance, chance)
+    columns = column_summaries(RunRecord("a run", schema={"numerical": ["full", "rare"]}, drift=drift), None)
+    assert {column.name: column.drift for column in columns} == {
+        "full": 0.3,
+        "rare": pytest.approx(np.nan, nan_ok=True),
+    }
 
 
 def test_without_importance_the_range_of_the_response_decides():

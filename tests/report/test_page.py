@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daes.formatting import fixed
+from daes.formatting import duration, fixed
 from daes.report import compared_in, write_comparisons, write_report
+from daes.report.comparison_sections import work_facts
 
 SECTIONS = (
     *("summary", "features", "scores", "calibration", "categories", "drift", "missing", "knots", "encoding"),
@@ -292,6 +293,18 @@ def test_several_comparisons_on_one_page(comparison_dir, gate_run, tmp_path):
     assert "best possible" in page.words
     assert page.words.count("another <one>") >= 3
     assert sum(name.endswith("drift-map") for name in page.ids) == 1
+
+
+def test_a_rival_counts_once_however_many_columns_show_it(tmp_path):
+    from daes.experiments.compare import compare
+    from daes.training.config import TrainConfig
+
+    methods, train = ["fe", "ftrl"], TrainConfig(batch_size=200)
+    found = compare("adstream:600", methods=methods, backbones=["fnn", "lr"], seeds=1, train=train, out=tmp_path)
+    assert len(found.finished) == 4
+    trained, seconds = work_facts([compared_in(tmp_path)])
+    assert trained == ("Models trained", "3")
+    assert seconds[1] == duration(sum({result.key: result.seconds for result in found.finished}.values()))
 
 
 def test_failed_cells_are_listed(comparison_dir, tmp_path):

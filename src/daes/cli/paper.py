@@ -225,7 +225,7 @@ def _run(
         name = experiment.name + ("" if dataset is None else f" on {name_in(dataset)}")
         note(f"[{number}/{len(runs)}] {name}")
         try:
-            result, known = run_experiment(experiment, settings, dataset, folder, execution, overwrite=overwrite)
+            result, known = run_experiment(experiment, settings, dataset, execution, overwrite=overwrite)
         except OutOfTimeError as limit:
             note(f"out of time at {name}: {limit}; --resume continues from there")
             raise typer.Exit(OUT_OF_TIME) from None

@@ -117,6 +117,7 @@ def compare(
     check_choices("backbones", backbones, BACKBONES)
     if subject is not None:
         check_choices("subject", [subject], variants)
+    chosen = {label: method for label, (method, _) in variants.items()}
     trials = [
         Trial(
             label=label,
@@ -131,9 +132,8 @@ def compare(
             refit=refit and protocol == "stream",
             device=device,
         )
-        for seed, backbone, (label, (method, options)) in product(numbers, backbones, variants.items())
-        # A rival has neither seeds nor a backbone: the result of one trial stands in every column.
-        if method not in RIVALS or (seed, backbone) == (numbers[0], backbones[0])
+        for label, backbone, seed in trial_cells(chosen, backbones, numbers)
+        for method, options in [variants[label]]
     ]
     results = run_trials(trials, data, jobs=jobs, run=run, out=out, max_bytes=max_bytes, progress=progress)
     results = repeat_rivals(results, backbones)
@@ -149,6 +149,23 @@ def compare(
     if out is not None:
         write_json(Path(out) / TABLE, comparison.to_dict(), indent=None)
     return comparison
+
+
+def trial_cells(
+    methods: Mapping[str, str], backbones: Sequence[str], seeds: Sequence[int]
+) -> list[tuple[str, str, int]]:
+    """Label, backbone and seed of every trial; `methods` has the method of each label.
+
+    A rival has neither seeds nor a backbone: the result of one trial stands in every column (`repeat_rivals`).
+
+    >>> trial_cells({"PLE": "ple", "trees": "lightgbm"}, ["fnn"], [0, 1])
+    [('PLE', 'fnn', 0), ('trees', 'fnn', 0), ('PLE', 'fnn', 1)]
+    """
+    return [
+        (label, backbone, seed)
+        for seed, backbone, (label, method) in product(seeds, backbones, methods.items())
+        if method not in RIVALS or (seed, backbone) == (seeds[0], backbones[0])
+    ]
 
 
 def repeat_rivals(results: Sequence[TrialResult], backbones: Sequence[str]) -> list[TrialResult]:

@@ -206,6 +206,18 @@ class AgainstAutoDis(LineAblation):
         positions = self.positions(result)
         return {method_title(m): (positions, self.labels(result, m)) for m in result.results["methods"]}
 
+    @abstractmethod
+    def trend(self, result: ExperimentResult) -> Judgement:
+        """How scores change along the positions: the further parts of the claim, with a sentence."""
+
+    def judge(self, result: ExperimentResult) -> Judgement:
+        against = self.against(result)
+        sentence = f"DAES against AutoDis: {against}"
+        if not against.parts:
+            return (), sentence
+        parts, trend = self.trend(result)
+        return (*against.parts, *parts), f"{sentence} {trend}"
+
     def against(self, result: ExperimentResult) -> PairComparison:
         """Every form of DAES against AutoDis, if both are there; position 0 is the same model for all methods."""
         compared = [place for place, position in enumerate(self.positions(result)) if position]
@@ -252,16 +264,12 @@ class MetaCount(AgainstAutoDis):
     def positions(self, result: ExperimentResult) -> Sequence[int]:
         return COUNTS
 
-    def judge(self, result: ExperimentResult) -> Judgement:
-        against = self.against(result)
-        sentence = f"DAES against AutoDis: {against}"
-        if not against.parts:
-            return (), sentence
+    def trend(self, result: ExperimentResult) -> Judgement:
         daes = _known(gain for method in _daes(result) for gain in self.whole_change(result, method))
         autodis = _known(self.whole_change(result, "autodis"))
         rises, falls = sum(gain > 0 for gain in daes), sum(gain < 0 for gain in autodis)
-        return (*against.parts, most(rises, len(daes)), most(falls, len(autodis))), (
-            f"{sentence} From M = {COUNTS[0]} to {COUNTS[-1]} the AUC of DAES rises in {rises} of {len(daes)} cases, "
+        return (most(rises, len(daes)), most(falls, len(autodis))), (
+            f"From M = {COUNTS[0]} to {COUNTS[-1]} the AUC of DAES rises in {rises} of {len(daes)} cases, "
             f"that of AutoDis falls in {falls} of {len(autodis)}."
         )
 
@@ -318,16 +326,10 @@ class FeatureCount(AgainstAutoDis):
         pairs = pairwise(self.labels(result, method))
         return _known(chain.from_iterable(changes(result, *pair) for pair in pairs))
 
-    def judge(self, result: ExperimentResult) -> Judgement:
-        against = self.against(result)
-        sentence = f"DAES against AutoDis: {against}"
-        if not against.parts:
-            return (), sentence
+    def trend(self, result: ExperimentResult) -> Judgement:
         gains = [gain for method in _daes(result) for gain in self.gains(result, method)]
         raised = sum(gain > 0 for gain in gains)
-        return (*against.parts, most(raised, len(gains))), (
-            f"{sentence} {raised} of {len(gains)} added features raise the AUC of DAES."
-        )
+        return (most(raised, len(gains)),), f"{raised} of {len(gains)} added features raise the AUC of DAES."
 
     def further(self, result: ExperimentResult) -> str:
         sentences = []

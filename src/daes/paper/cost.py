@@ -116,7 +116,7 @@ class Cost(Experiment):
         found = result.results
         parts = []
         for method in ("daes-gate", "daes-tran", "daes"):
-            if method in found["speeds"]:
+            if method in found["speeds"] and method != found["baseline"]:
                 train, score = (percent(change(found, method, job)[0], 1, sign=True) for job in ("train", "score"))
                 parts.append(f"{method_title(method)} {train} in training, {score} in scoring")
         baseline = method_title(found["baseline"])

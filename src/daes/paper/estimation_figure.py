@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from daes.extras import require
 from daes.formatting import compact, count
 from daes.paper import figures
 from daes.paper.experiment import Findings
@@ -37,7 +36,13 @@ def draw(result: ExperimentResult) -> "figures.Figure":
             title=f"{one['feature']} ({kind}): {compact(one['values'])} values",
         )
         panel.grid(axis="y", visible=False)
-    _legend(figure)
+    figures.legend(
+        figure,
+        {"marker": "o", "linestyle": "", "label": "masses of the true intervals"},
+        {"marker": "s", "linestyle": "", "fillstyle": "none", "label": "shares in the estimated buckets"},
+        {"linestyle": ":", "label": "masses of a uniform sample, by chance"},
+        {"marker": "D", "linestyle": "", "fillstyle": "none", "label": "the paper"},
+    )
     figures.headline(
         figure,
         "How far each estimate lies from the true distribution",
@@ -88,15 +93,3 @@ def _write_draws(panel: Any, place: int, draws: float) -> None:
 def _heading(panel: Any, place: int, text: str) -> None:
     panel.axhspan(place - 0.36, place + 0.36, color="#e3e9ee", linewidth=0)
     panel.text(0.01, place, text, transform=panel.get_yaxis_transform(), va="center", fontsize=8, color="#444444")
-
-
-def _legend(figure: "figures.Figure") -> None:
-    line = require("matplotlib.lines").Line2D
-    marks: dict[str, Any] = {"linestyle": "", "color": figures.BLACK}
-    handles = [
-        line([], [], marker="o", label="masses of the true intervals", **marks),
-        line([], [], marker="s", fillstyle="none", label="shares in the estimated buckets", **marks),
-        line([], [], color=figures.BLACK, linestyle=":", label="masses of a uniform sample, by chance"),
-        line([], [], marker="D", fillstyle="none", label="the paper", **marks),
-    ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))

@@ -110,7 +110,7 @@ class Execution:
     """How a run is carried out, which does not affect its numbers.
 
     Args:
-        folder: where unfinished work is kept.
+        folder: where results go (`run_experiment`), or unfinished work (`Experiment.run`).
         jobs: number of processes.
         resume: reuse finished work.
         deadline: value of `time.monotonic` at which to stop after the piece in progress; None for no limit.

@@ -1,6 +1,6 @@
 """Style of the figures: colours for colour-blind readers, labels at the lines."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -68,6 +68,13 @@ def headline(figure: "Figure", title: str, subtitle: str) -> None:
     figure.suptitle(f"{title}\n ", x=0.01, ha="left", va="top", fontsize=11, fontweight="bold")
     inch = 1 / figure.get_figheight()
     figure.text(0.01, 1 - 0.25 * inch, subtitle, ha="left", va="top", fontsize=8.5, color="#555555")
+
+
+def legend(figure: "Figure", *marks: Mapping[str, Any]) -> None:
+    """A legend below the panels; each mark has a label and options of a line, which is black unless they say so."""
+    line = require("matplotlib.lines").Line2D
+    handles = [line([], [], **{"color": BLACK, **mark}) for mark in marks]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
 
 
 def at_end(axes: "Axes", x: float, y: float, text: str, colour: str | None, **options: Any) -> None:

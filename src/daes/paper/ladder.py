@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from daes.embedding import METHODS
-from daes.experiments.compare import repeat_rivals
+from daes.experiments.compare import repeat_rivals, trial_cells
 from daes.experiments.method_tests import method_tests
 from daes.experiments.rivals import RIVALS
 from daes.experiments.scores import collect_scores
@@ -94,12 +94,12 @@ class Ladder(Experiment):
         streams, notes = _find_streams(settings, execution.data)
         backbones = settings.backbones or BACKBONES
         chosen, more = _choose(settings)
+        methods = {label: rung.method for label, rung in chosen.items()}
         results, failures, measures = {}, [], {name: name for name in MEASURES["stream"]}
         for stream, data in streams.items():
             trials = [
-                _trial(label, rung, backbone, seed, data.count_rows(), settings.device)
-                for seed, backbone, (label, rung) in product(range(settings.seeds), backbones, chosen.items())
-                if rung.group != RIVAL or (backbone, seed) == (backbones[0], 0)
+                _trial(label, chosen[label], backbone, seed, data.count_rows(), settings.device)
+                for label, backbone, seed in trial_cells(methods, backbones, range(settings.seeds))
             ]
             found = run_all(trials, data, _noting(execution, stream))
             failures += [

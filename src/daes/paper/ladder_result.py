@@ -32,6 +32,8 @@ _HOW = "paired DeLong test and bootstrap over 64 blocks of consecutive rows, the
 
 Cells = Mapping[tuple[str, str], float]
 """(stream, backbone) → the mean over seeds."""
+PairTests = dict[tuple[str, str], list[Findings]]
+"""(subject, baseline) → their tests, one per cell."""
 
 
 def cells(found: Findings, label: str, measure: str = SUMMARY) -> Cells:
@@ -79,9 +81,9 @@ def count_significant(tests: Sequence[Findings]) -> tuple[int, int, int]:
     return sum(ahead), len(ahead) - sum(ahead), len(tests)
 
 
-def pair_tests(found: Findings) -> dict[tuple[str, str], list[Findings]]:
-    """(subject, baseline) → their corrected tests, one per cell."""
-    pairs: dict[tuple[str, str], list[Findings]] = {}
+def pair_tests(found: Findings) -> PairTests:
+    """The corrected tests of each pair."""
+    pairs: PairTests = {}
     for test in corrected_tests(found):
         pairs.setdefault((test["subject"], test["baseline"]), []).append(test)
     return pairs
@@ -101,12 +103,16 @@ def best_of(found: Findings, labels: Sequence[str]) -> dict[tuple[str, str], str
 def markdown(result: ExperimentResult) -> str:
     """Tables of rungs and of rivals, and the tests."""
     found = result.results
-    parts = [_intro(result), _table(found, rungs(found), against_previous=True)]
+    tests = pair_tests(found)
+    parts = [_intro(result), _table(found, rungs(found), tests, against_previous=True)]
     for group, title in GROUPS.items():
         labels = in_group(found, group)
         if labels:
             order = sorted(labels, key=lambda label: -fmean(cells(found, label).values()))
-            parts += [f"{title} (the last columns: against the default):", _table(found, order, against_previous=False)]
+            parts += [
+                f"{title} (the last columns: against the default):",
+                _table(found, order, tests, against_previous=False),
+            ]
     parts.append(_friedman(found))
     parts += [f"Failed: {line}" for line in found["failures"]]
     parts += [f"Note: {line}" for line in found["notes"]]
@@ -131,9 +137,9 @@ def _intro(result: ExperimentResult) -> str:
     )
 
 
-def _table(found: Findings, labels: Sequence[str], *, against_previous: bool) -> str:
+def _table(found: Findings, labels: Sequence[str], tests: PairTests, *, against_previous: bool) -> str:
     """The scores of labels by stream, and their change against the label before, or against the default."""
-    streams, tests = list(found["streams"]), pair_tests(found)
+    streams = list(found["streams"])
     best = {stream: max((_mean(found, label, stream) or 0.0) for label in labels) for stream in streams}
     rows: list[list[object]] = []
     for previous, label in zip([None, *labels], labels, strict=False):

@@ -8,11 +8,17 @@ from daes.backbone import BACKBONES
 def as_published(backbone: str, *, batch_norm: bool = True, dropout: float = 0.2) -> dict[str, Any]:
     """Arguments of `CTRModel` for a network of the paper: BatchNorm, dropout, ReLU, no evidence.
 
+    A backbone without an MLP has none of these three.
+
     >>> as_published("fnn")
     {'evidence': False, 'backbone_options': {'batch_norm': True, 'dropout': 0.2, 'slope': 0.0}}
+    >>> as_published("lr")
+    {'evidence': False, 'backbone_options': {}}
     """
-    options = {"batch_norm": batch_norm, "dropout": dropout, "slope": 0.0, **BACKBONES[backbone].authors}
-    return {"evidence": False, "backbone_options": options}
+    entry = BACKBONES[backbone]
+    network = {"batch_norm": batch_norm, "dropout": dropout, "slope": 0.0}
+    known = {name: value for name, value in network.items() if name in entry.options}
+    return {"evidence": False, "backbone_options": {**known, **entry.authors}}
 
 
 PAPER_BACKBONES = ("fnn", "widedeep", "deepfm", "ipnn", "dcnv2", "xdeepfm")

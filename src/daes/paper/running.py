@@ -47,18 +47,16 @@ def run_experiment(
     experiment: Experiment,
     settings: ExperimentSettings,
     data: str | None,
-    out: Path,
     execution: Execution,
     *,
     overwrite: bool = False,
 ) -> tuple[ExperimentResult, bool]:
-    """Run one experiment and write `STEM.json`, `STEM.md` and its figure into a folder.
+    """Run one experiment and write `STEM.json`, `STEM.md` and its figure into the folder of the execution.
 
     Args:
         experiment, settings: what to run.
         data: the data set, such as `criteo:PATH`.
-        out: the folder.
-        execution: how to run it; its folder is not used, work is kept in `work/STEM` of `out`.
+        execution: how to run it; unfinished work is kept in `work/STEM` of its folder.
         overwrite: run again; an existing result is replaced once the new one is complete. Without it, an existing
             result is an error unless `execution.resume` is set: then a result with the same settings, data and code is
             kept, one with failures is run again, and finished trials are reused.
@@ -77,6 +75,7 @@ def run_experiment(
         raise ValueError(f"{experiment.name} needs numerical features; {description['source']} has none")
     chosen, command = settings_of(experiment, settings), command_of(experiment, settings, data)
     fresh = ExperimentResult(experiment.name, description, chosen, command, versions(), 0.0, {})
+    out = execution.folder
     path, work = out / f"{fresh.stem}.json", out / WORK / fresh.stem
     clock = work / CLOCK
     for there in (path, work / RESULTS, clock):

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from daes.extras import require
 from daes.paper import figures
 from daes.paper.data import Floats
 from daes.paper.experiment import Findings
@@ -81,18 +80,14 @@ def _top(profiles: list[Findings], measure: str) -> float:
 
 
 def _legend(figure: "figures.Figure", profiles: list[Findings], beyond: bool) -> None:
-    line = require("matplotlib.lines").Line2D
-    dotted: dict[str, Any] = {"linestyle": _DOTTED, "linewidth": 1.4}
-    handles = [
-        line([], [], color=figures.BLACK, label=f"{profiles[-1]['segments']} segments"),
-        line([], [], color=figures.BLACK, label="the same, values shuffled", **dotted),
-    ]
+    dots = {"marker": ".", "linestyle": "", "alpha": 0.5, "markersize": 5}
+    shuffled = {"linestyle": _DOTTED, "linewidth": 1.4, "label": "the same, values shuffled"}
+    marks: list[dict[str, Any]] = [{"label": f"{profiles[-1]['segments']} segments"}, shuffled]
     if len(profiles) > 1:
-        dots = {"marker": ".", "linestyle": "", "alpha": 0.5, "markersize": 5}
-        handles[:0] = [
-            line([], [], color=figures.BLACK, label=f"{profiles[0]['segments']} segments", **dots),
-            line([], [], color=figures.GREY, label="the same, values shuffled", **dotted),
+        marks[:0] = [
+            {"label": f"{profiles[0]['segments']} segments", **dots},
+            {"color": figures.GREY, **shuffled},
         ]
     if beyond:
-        handles.append(line([], [], color=figures.BLACK, marker="^", linestyle="", label="beyond the axis"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+        marks.append({"marker": "^", "linestyle": "", "label": "beyond the axis"})
+    figures.legend(figure, *marks)

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from daes.embedding import METHODS
-from daes.experiments.compare import TrialProgress, run_trials
+from daes.experiments.compare import TrialProgress, repeat_rivals, run_trials, trial_cells
 from daes.experiments.method_tests import method_tests
+from daes.experiments.rivals import RIVALS
 from daes.experiments.scores import collect_scores, defined
 from daes.experiments.trial import Trial, TrialResult
 from daes.formatting import fixed
@@ -90,11 +91,10 @@ def train_variants(
     batch_size = settings.batch_size or suitable(rows)
     grid = _Grid(settings, data, execution, variants, names, rows, batch_size)
     tuned = grid.tune() if settings.tune else dict.fromkeys(product(variants, names), Tuned())
-    cells = [
-        (label, backbone, seed, tuned[label, backbone])
-        for seed, backbone, label in product(range(settings.seeds), names, variants)
-    ]
-    results = grid.train(cells, rows)
+    methods = {label: variant.method for label, variant in variants.items()}
+    cells = trial_cells(methods, names, range(settings.seeds))
+    trained = grid.train([(label, backbone, seed, tuned[label, backbone]) for label, backbone, seed in cells], rows)
+    results = repeat_rivals(trained, names)
     chosen = {label: {backbone: asdict(tuned[label, backbone]) for backbone in names} for label in variants}
     seconds = {label: [result.seconds for result in results if result.label == label] for label in variants}
     return {
@@ -174,15 +174,17 @@ class _Grid:
     def tune(self) -> dict[tuple[str, str], Tuned]:
         """The learning rate and L2 weight with the lowest LogLoss on validation data, for each label and backbone.
 
-        One seed is used. Validation data are the validation part of the paper's protocol, or the first quarter of the
-        stream. A trial that skipped more batches than another is worse, whatever its LogLoss over the other batches.
+        One seed is used. A rival has neither of them. Validation data are the validation part of the paper's protocol,
+        or the first quarter of the stream. A trial that skipped more batches than another is worse, whatever its
+        LogLoss over the other batches.
         """
         stream = self.settings.protocol == "stream"
         measure = HEADLINE["stream"]["logloss"] if stream else "valid_logloss"
         rows = max(self.rows // _TUNING_SHARE, 1) if stream else self.rows
         grid = [Tuned(*pair) for pair in product(LEARNING_RATES, L2_WEIGHTS)]
         columns = list(product(self.variants, self.backbones))
-        cells = [(*column, 0, tuned) for column in columns for tuned in grid]
+        tunable = [column for column in columns if self.variants[column[0]].method not in RIVALS]
+        cells = [(*column, 0, tuned) for column in tunable for tuned in grid]
         found: dict[tuple[str, str], list[tuple[int, float, Tuned]]] = {column: [] for column in columns}
         for (label, name, _, tuned), result in zip(cells, self.train(cells, rows, "tuning "), strict=True):
             loss = defined(result.metrics.get(measure))

@@ -55,10 +55,9 @@ def best_facts(compared: Compared, group: str = "") -> list[tuple[str, str]]:
 
 
 def work_facts(comparisons: Sequence[Compared]) -> list[tuple[str, str]]:
-    """The number of trained models and their total time."""
-    results = [result for compared in comparisons for result in compared.table.finished]
-    seconds = sum(result.seconds for result in results)
-    return [("Models trained", str(len(results))), ("Time, added up", duration(seconds))]
+    """The number of trained models and their total time; one whose result stands in several columns counts once."""
+    trained = {result.key: result.seconds for compared in comparisons for result in compared.table.finished}
+    return [("Models trained", str(len(trained))), ("Time, added up", duration(sum(trained.values())))]
 
 
 _TESTS = (

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from daes.report.learned import Learned
-from daes.report.run_record import Floats, RunRecord, highest, means, number
+from daes.report.run_record import DriftSeries, Floats, RunRecord, highest, means, number
 
 MOST_LISTED = 2_000
 """Maximum number of listed columns; more would make the page large."""
+_MOST_BY_CHANCE = 0.05
+"""With a larger expected PSI without drift, a fifth of what is called a shift, PSI does not tell drift from chance."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +23,7 @@ class ColumnSummary:
         rise, error: by how much LogLoss rises without it, and the standard error of that.
         evidence: root mean square of the log odds that past clicks give its values.
         missing: the share of missing values.
-        drift: the highest PSI along the stream (numerical).
+        drift: the highest PSI along the stream, of segments with enough values to tell drift from chance (numerical).
         distinct: number of distinct values (categorical).
         fresh: the share of rows with a value never seen before, in the second half of the stream (categorical).
         table_rows, filled, shared: number of rows of its table, the share of them that hold a value, and the share of
@@ -68,7 +70,7 @@ def column_summaries(run: RunRecord, learned: Learned | None) -> list[ColumnSumm
     importance = {column["name"]: column for column in run.importance.get("columns", [])}
     responses = {} if learned is None else dict(zip(learned.names, learned.response, strict=True))
     responses = {name: response for name, response in responses.items() if np.isfinite(response).all()}
-    drift = {} if run.drift is None else dict(zip(run.drift.names, highest(run.drift.psi), strict=True))
+    drift = {} if run.drift is None else dict(zip(run.drift.names, highest(_telling(run.drift)), strict=True))
     fresh, loads = fresh_shares(run), table_loads(run)
     found = []
     for kind in ("numerical", "categorical"):
@@ -95,6 +97,11 @@ def column_summaries(run: RunRecord, learned: Learned | None) -> list[ColumnSumm
         return np.isnan(column.rise), -np.nan_to_num(column.rise), -reach
 
     return sorted(found, key=order)
+
+
+def _telling(drift: DriftSeries) -> Floats:
+    """PSI, NaN for segments with few values of the feature: it is large there by chance alone."""
+    return np.where(drift.psi_by_chance > _MOST_BY_CHANCE, np.nan, drift.psi)
 
 
 def fresh_shares(run: RunRecord) -> dict[str, float]:

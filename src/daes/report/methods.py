@@ -22,7 +22,8 @@ MEASURES = (
     ("Evidence", "How far past clicks move the log odds, column by column: the root mean square over the rows."),
     (
         "PSI",
-        "Population stability index: how far a column’s distribution is from its first rows; above 0.25 is a shift.",
+        "Population stability index: how far a column’s distribution is from its first rows; above 0.25 is a shift. "
+        "The list of columns has the highest along the stream, and a dash where too few values tell drift from chance.",
     ),
     ("KS", "Kolmogorov–Smirnov: the largest gap between two distribution functions, 0 to 1."),
 )
