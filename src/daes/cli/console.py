@@ -19,7 +19,7 @@ _NO_LIMIT = 1000
 class ResultConsole(Console):
     """A console that cuts and wraps nothing where there is no terminal and no COLUMNS, as in a pipeline or a job."""
 
-    @property
+    @property  # type: ignore[misc]  # nothing sets it
     def size(self) -> ConsoleDimensions:
         known = super().size
         limited = "COLUMNS" in os.environ or any(map(os.isatty, range(3)))
