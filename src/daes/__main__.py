@@ -14,10 +14,15 @@ def main() -> None:
         require("rich")
     except MissingExtraError as error:
         sys.exit(f"daes: {error}")
-    from daes.cli.app import build_app
-
     try:
-        build_app()(prog_name="daes")
+        from daes.cli.app import build_app
+
+        app = build_app()
+    except KeyboardInterrupt:
+        print("daes: interrupted", file=sys.stderr)
+        sys.exit(130)
+    try:
+        app(prog_name="daes")
     except SystemExit as ended:
         # Threads of torch.distributed and of TorchRec sometimes abort a process at its regular end, when all is done.
         distributed = "torchrec" in sys.modules or os.environ.get("WORLD_SIZE", "1") != "1"

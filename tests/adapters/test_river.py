@@ -50,6 +50,18 @@ def test_waiting_rows_are_learned_before_a_batch():
     assert model._model.model_.evidence.total[0] == 40
 
 
+def test_a_category_may_be_nan_as_in_pandas():
+    model = made()
+    rows, labels = zip(*stream(64), strict=True)
+    frame = pd.DataFrame(rows).astype({"city": object})
+    frame.loc[::4, "city"] = np.nan
+    for start in (0, 32):
+        model.learn_many(frame[start : start + 32], pd.Series(labels[start : start + 32]))
+    missing = [model.predict_proba_one({"price": 1.0, "city": city}) for city in (None, np.nan)]
+    assert missing[0] == missing[1] == model.predict_proba_one({"price": 1.0})
+    assert model.predict_proba_many(frame[:5]).notna().all(axis=None)
+
+
 def test_there_is_no_score_before_the_first_batch():
     model = made()
     assert model.predict_proba_one({"price": 1.0}) == {}

@@ -8,9 +8,9 @@ import typer
 from typer.testing import CliRunner
 
 import daes
+from daes.__main__ import main
 from daes.backbone import BACKBONES
 from daes.cli.app import COMMANDS, Program, build_app
-from daes.cli.errors import explain
 from daes.cli.options import REGISTRIES, number, registered, whole_number
 from daes.embedding import METHODS
 from daes.experiments.rivals import RIVALS
@@ -72,6 +72,7 @@ def test_help_imports_nothing_heavy():
         (FileNotFoundError(2, "No such file or directory", "x.csv"), 2, "daes: x.csv: No such file or directory"),
         (PermissionError(13, "Permission denied", "x.csv"), 2, "daes: x.csv: Permission denied"),
         (OSError(28, "No space left on device", "out.html"), 1, "daes: out.html: No space left on device"),
+        (OSError(28, "No space left on device"), 1, "daes: No space left on device"),
         (MissingExtraError("plotly is needed here"), 1, "daes: plotly is needed here"),
         (KeyError("x"), 1, "daes: unexpected KeyError: 'x' (--debug shows where)"),
         (RuntimeError(), 1, "daes: unexpected RuntimeError: no message (--debug shows where)"),
@@ -79,13 +80,44 @@ def test_help_imports_nothing_heavy():
     ],
 )
 def test_an_error_is_one_sentence_on_stderr_and_a_code(error, code, sentence):
-    if isinstance(error, KeyboardInterrupt):
-        assert explain(error) == (code, sentence.removeprefix("daes: "))
-        result = runner.invoke(program_that(error), ["work"])
-        assert result.exit_code == code
-        return
     result = runner.invoke(program_that(error), ["work"])
     assert (result.exit_code, result.stdout, result.stderr) == (code, "begun\n", sentence + "\n")
+
+
+def test_an_interruption_while_the_program_loads_is_one_sentence_too(monkeypatch, capsys):
+    def build_app() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("daes.cli.app.build_app", build_app)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert (ended.value.code, capsys.readouterr().err) == (130, "daes: interrupted\n")
+
+
+def test_without_a_terminal_no_table_is_cut():
+    name, number = "a_long_name_of_a_column_of_numbers" * 5, "0.123456789"
+    script = (
+        "from daes.cli.console import out; from daes.table import Table; "
+        f"out.print(Table(('column', *'abcde'), [({name!r}, *[{number!r}] * 5)]))"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
+    command = [sys.executable, "-c", script]
+    pipes = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdout": subprocess.PIPE}
+    done = subprocess.run(command, env=environment, text=True, check=True, **pipes)
+    assert done.stdout.splitlines()[-1].split() == [name, *[number] * 5]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "closed", "sentence"),
+    [
+        (["train", "-", "--out", "run"], "<&-", "daes: standard input is closed"),
+        (["predict", "run", "x.csv", "--out", "-"], ">&-", "daes: standard output is closed"),
+    ],
+)
+def test_a_closed_stream_is_named(tmp_path, arguments, closed, sentence):
+    command = f'"{sys.executable}" -m daes {" ".join(arguments)} {closed}'
+    done = subprocess.run(command, shell=True, cwd=tmp_path, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, sentence + "\n")
 
 
 def test_a_sentence_is_not_wrapped_nor_read_as_markup():

@@ -87,10 +87,15 @@ class RiverClassifier(MiniBatchClassifier):  # type: ignore[misc]
         rows = [{str(name): value for name, value in row.items()} for row in rows]  # river also numbers features
         if not hasattr(self._model, "schema_"):
             names = list(dict.fromkeys(name for row in rows for name in row))
-            return pa.table({name: [row.get(name) for row in rows] for name in names})
+            return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
         schema: Schema = self._model.schema_
         columns = {}
         for name in self._model._columns_:
             values = [row.get(name) for row in rows]
-            columns[name] = pa.array(values, pa.float64()) if name in schema.numerical else pa.array(values)
+            columns[name] = _column(values, pa.float64() if name in schema.numerical else None)
         return pa.table(columns)
+
+
+def _column(values: Sequence[Any], kind: Any = None) -> Any:
+    """Values as a pyarrow Array; None and NaN, which pandas has in columns of text too, are missing."""
+    return pa.array(values, kind, from_pandas=True)

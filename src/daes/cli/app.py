@@ -70,6 +70,12 @@ class Program(TyperGroup):
         # Outside standalone mode click returns the code of an Exit, or whatever the command returns.
         sys.exit(result if isinstance(result, int) else 0)
 
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interruption:  # of which some versions of typer say nothing
+            raise typer.Abort from interruption
+
 
 class ProgramCommand(TyperCommand):
     """A command that reports everything that is wrong with its options in one error.

@@ -4,15 +4,29 @@ With `--quiet` nothing is written to `err`. Names and paths may hold `[a]`, so n
 """
 
 import logging
+import os
 from datetime import datetime
 from json import dumps
 from typing import Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.text import Text
 
-out = Console(highlight=False, markup=False)
+_NO_LIMIT = 1000
+
+
+class ResultConsole(Console):
+    """A console that cuts and wraps nothing where there is no terminal and no COLUMNS, as in a pipeline or a job."""
+
+    @property  # type: ignore[misc]  # nothing sets it
+    def size(self) -> ConsoleDimensions:
+        known = super().size
+        limited = "COLUMNS" in os.environ or any(map(os.isatty, range(3)))
+        return known if limited else ConsoleDimensions(_NO_LIMIT, known.height)
+
+
+out = ResultConsole(highlight=False, markup=False)
 err = Console(stderr=True, highlight=False, markup=False)
 errors = Console(stderr=True, highlight=False, markup=False)
 

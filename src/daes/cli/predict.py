@@ -51,6 +51,8 @@ def predict(
     to_stdout = str(out) == "-"
     if json and to_stdout:
         raise ValueError("--json and --out - both write to standard output: give only one of them")
+    if to_stdout and sys.stdout is None:
+        raise ValueError("standard output is closed")
     model = load_trained(run, find_device(device))
     with row_progress("scoring", reading.limit) as bar:
         written = write_predictions(

@@ -150,6 +150,8 @@ def _standard_input() -> tuple[Any, str]:
     from daes.stream.arrow import fs
     from daes.stream.files import DataFile
 
+    if sys.stdin is None:
+        raise ValueError("standard input is closed")
     folder, name = tempfile.mkdtemp(prefix="daes-"), data_name(STDIN)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     start = sys.stdin.buffer.read(4)

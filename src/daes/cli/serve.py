@@ -9,6 +9,7 @@ from pathlib import Path
 from daes.cli.console import LogHandler, note
 from daes.cli.evaluate import RunArgument
 from daes.cli.options import number, option, whole_number
+from daes.cli.until_stopped import until_stopped
 
 KEY_VARIABLE = "DAES_API_KEY"
 
@@ -44,7 +45,8 @@ def serve(
 
     `POST /predict` scores rows, `/docs` describes all addresses and has a form, `/` is a live page, `/drift` compares
     requests with the training rows, `/metrics` is for Prometheus. While RUN is being trained, every new checkpoint goes
-    live; one that is damaged or whose scores are not finite is refused, and the previous model stays.
+    live; one that is damaged or whose scores are not finite is refused, and the previous model stays. Ctrl-C and
+    SIGTERM end the server, once the requests in progress are answered.
 
     Examples:
 
@@ -74,6 +76,7 @@ def serve(
     log.handlers = [LogHandler()]
     limits = Limits(body_bytes=max_body, rows=max_rows, seconds=max_seconds)
     with (
+        until_stopped(),
         open_socket(host, port) as listening,
         closing(
             Service(run, limits=limits, follow=follow, batch_wait=batch_wait / 1000, drift_window=drift_window)

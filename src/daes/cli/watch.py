@@ -1,13 +1,13 @@
 """`daes watch`: a live page of a run while it trains."""
 
-import signal
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from daes.cli.console import note
 from daes.cli.options import option, whole_number
+from daes.cli.until_stopped import until_stopped
 
 
 def watch(
@@ -25,13 +25,6 @@ def watch(
     """
     from daes.report.watch_server import watch_server
 
-    def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, stop)
-    with watch_server(run, port) as server:
+    with until_stopped(), watch_server(run, port) as server:
         note(f"watching {run} on http://127.0.0.1:{server.server_port}")
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            return
+        server.serve_forever()

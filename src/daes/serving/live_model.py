@@ -82,7 +82,8 @@ class LiveModel:
                 reason = " ".join(str(error).split()) or type(error).__name__
                 self.refused = RefusedModel(newest, reason, time.time())
                 self.refusals += 1
-                _log.warning("%s is refused and the previous model stays: %s", newest.path, reason)
+                stays = " and the previous model stays" if self.current is not None else ""
+                _log.warning("%s is refused%s: %s", newest.path, stays, reason)
                 return False
             self._seen = newest
             return True
