@@ -66,6 +66,23 @@ def test_few_steps_are_warned_of_and_the_next_command_takes_more():
     assert "more steps" not in str(next_commands(GOOD))
 
 
+def test_the_command_for_more_steps_reads_the_same_columns():
+    def command(**given):
+        config = {**GOOD.config, "training": {"batch_size": 8192}, "options": given}
+        return next_commands(replace(GOOD, rows=137_000, config=config))[0].command
+
+    end = "--batch-size 32 --out runs/one-2"
+    found = command(exclude=["leak", "a,b"], time="when", weight=None, no_header=False, label_map=["yes=1", "no=0"])
+    pairs = "--label-map yes=1 --label-map no=0"
+    assert found == f"daes train clicks.parquet --label click --time when --exclude 'leak,\"a,b\"' {pairs} {end}"
+    found = command(no_header=True, column_names=["x", "click"], separator="\t", limit=5000, exclude=[])
+    assert (
+        found
+        == f"daes train clicks.parquet --label click --limit 5000 --separator '\t' --no-header --names x,click {end}"
+    )
+    assert command(schema="columns.json") == f"daes train clicks.parquet --schema columns.json {end}"
+
+
 def test_commands_name_the_run_and_quote_its_path():
     commands = [block.command for block in next_commands(replace(GOOD, folder="my runs/one"))]
     assert commands == [

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from math import isfinite
-from shlex import quote
+from shlex import join, quote
 
 import numpy as np
 
@@ -17,6 +17,11 @@ FEW_STEPS = 200
 _OFF = 0.1
 _SHIFT = 0.25
 _NAMED = 3
+_DATA_OPTIONS = (
+    *("numerical", "categorical", "time", "weight", "exclude", "limit", "format", "separator", "decimal", "missing"),
+    *("no_header", "column_names", "no_quotes", "label_map", "bad_rows"),
+)
+"""The options of `daes train`, as config.json names them, that say what is read, besides the label and the schema."""
 
 
 def summary(run: RunRecord, columns: Sequence[ColumnSummary]) -> list[Block]:
@@ -141,14 +146,38 @@ def next_commands(run: RunRecord) -> list[Block]:
     if steps is not None and steps < FEW_STEPS and run.rows:
         size = suggest_batch_size(run.rows)
         if size < run.config["training"]["batch_size"]:
-            label = run.schema.get("label")
-            named = f" --label {quote(label)}" if label else ""
-            again = quote(f"{run.folder}-2")
-            commands["Train with more steps:"] = f"daes train {data}{named} --batch-size {size} --out {again}"
+            words = [*_data_options(run), "--batch-size", str(size), "--out", f"{run.folder}-2"]
+            commands["Train with more steps:"] = f"daes train {data} {join(words)}"
     commands["Score other rows:"] = f"daes predict {folder} rows.parquet --out scores.parquet"
     following = quote(f"{run.folder}-next")
     commands["Continue with the next rows:"] = f"daes train rows.parquet --from {folder} --out {following}"
     return [Command(*command) for command in commands.items()]
+
+
+def _data_options(run: RunRecord) -> list[str]:
+    """The options of `daes train` with which the run read its data: its columns, and what their text means."""
+    given = run.config.get("options", {})
+    label, schema = run.schema.get("label"), given.get("schema")
+    words = ["--schema", schema] if schema else ["--label", label] if label else []
+    for name in _DATA_OPTIONS:
+        value, flag = given.get(name), f"--{name.replace('_', '-')}"
+        if value is True:
+            words.append(flag)
+        elif isinstance(value, list | tuple):
+            texts = value if name == "label_map" else [",".join(map(_quoted, value))] * bool(value)
+            words += [word for text in texts for word in ("--names" if name == "column_names" else flag, text)]
+        elif value:
+            words += [flag, str(value)]
+    return words
+
+
+def _quoted(name: str) -> str:
+    """A name in a list of names: in double quotes if it has a comma.
+
+    >>> _quoted("price"), _quoted("a,b")
+    ('price', '"a,b"')
+    """
+    return '"{}"'.format(name.replace('"', '""')) if set(name) & set(',"') else name
 
 
 def _recent(run: RunRecord, name: str) -> float:
