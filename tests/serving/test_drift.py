@@ -65,6 +65,14 @@ def test_what_is_an_alarm(learned, rows_of):
     assert learned.compare(batch[:400])["alarms"] == []  # too few to tell
 
 
+@pytest.mark.parametrize("values", [1, 2, 10, 30])
+def test_a_few_values_of_a_column_that_is_mostly_missing_are_no_drift(learned, rows_of, values):
+    for seed in range(5):
+        batch = rows_of(seed=seed)
+        batch.numerical[values:, 0] = np.nan
+        assert [alarm for alarm in learned.compare(batch)["alarms"] if "PSI" in alarm] == []
+
+
 def test_a_frozen_model_still_has_its_knots(trained, learned, rows_of):
     loaded = ModelFolder(trained).load_newest()
     loaded.model.freeze()

@@ -14,6 +14,8 @@ Counts = NDArray[np.int64]
 
 _BINS, _RESOLUTION, _FLOOR = 10, 100, 1e-4
 """Bins of the PSI, quantiles at which CDFs are compared, and the smallest mass of a bin (see `psi`)."""
+MOST_BY_CHANCE = 0.05
+"""With a larger expected PSI without drift, a fifth of what is called a shift, PSI does not tell drift from chance."""
 
 
 class DriftBins:

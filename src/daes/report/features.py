@@ -4,13 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from daes.distribution.binned import MOST_BY_CHANCE
 from daes.report.learned import Learned
 from daes.report.run_record import DriftSeries, Floats, RunRecord, highest, means, number
 
 MOST_LISTED = 2_000
 """Maximum number of listed columns; more would make the page large."""
-_MOST_BY_CHANCE = 0.05
-"""With a larger expected PSI without drift, a fifth of what is called a shift, PSI does not tell drift from chance."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +100,7 @@ def column_summaries(run: RunRecord, learned: Learned | None) -> list[ColumnSumm
 
 def _telling(drift: DriftSeries) -> Floats:
     """PSI, NaN for segments with few values of the feature: it is large there by chance alone."""
-    return np.where(drift.psi_by_chance > _MOST_BY_CHANCE, np.nan, drift.psi)
+    return np.where(drift.psi_by_chance > MOST_BY_CHANCE, np.nan, drift.psi)
 
 
 def fresh_shares(run: RunRecord) -> dict[str, float]:
