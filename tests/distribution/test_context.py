@@ -13,12 +13,11 @@ from scipy import stats
 from daes.distribution.context import (
     Correction,
     _codes,
-    _Feature,
-    _pool,
     correct_p_values,
     rank_context_fields,
     smallest_cardinality,
 )
+from daes.distribution.groups import OrderedFeature, pool_groups
 from daes.extras import MissingExtraError
 
 
@@ -50,8 +49,8 @@ def grouped_columns(draw: st.DrawFn) -> tuple[Any, Any]:
 @settings(max_examples=150, deadline=None)
 def test_distance_is_the_weighted_mean_of_wasserstein_distances(space: Any, data: tuple[Any, Any]) -> None:
     column, groups = data
-    feature = _Feature(column, space)
-    dense = _pool(groups[feature.order], 1)
+    feature = OrderedFeature(column, space)
+    dense = pool_groups(groups[feature.order], 1)
     assert feature.distance(dense, np.bincount(dense)) == pytest.approx(slow_distance(column, groups, space), abs=1e-12)
 
 
@@ -61,8 +60,8 @@ def test_the_test_is_that_of_kruskal_and_wallis(data: tuple[Any, Any]) -> None:
     column, groups = data
     finite = np.isfinite(column)
     expected = stats.kruskal(*(column[finite & (groups == g)] for g in np.unique(groups[finite])))
-    feature = _Feature(column, "rank")
-    dense = _pool(groups[feature.order], 1)
+    feature = OrderedFeature(column, "rank")
+    dense = pool_groups(groups[feature.order], 1)
     assert feature.kruskal_wallis(dense, np.bincount(dense)) == pytest.approx(expected.statistic, abs=1e-10)
     ranking = rank_context_fields({"x": column}, {"field": groups}, min_group_size=1)
     # Near H = 0 the p-value falls like √H, which turns SciPy's rounding of H (a difference of sums) into 1e-7.
@@ -169,9 +168,9 @@ def test_significant_fields_come_first_even_if_weaker() -> None:
 
 
 def test_rare_groups_are_pooled() -> None:
-    assert _pool(np.array([3, 1, 1, 0, 3, 3, 7]), 2).tolist() == [1, 0, 0, 2, 1, 1, 2]
-    assert _pool(np.array([3, 1, 1, 3]), 2).tolist() == [1, 0, 0, 1]
-    assert _pool(np.array([5, 1, 2]), 2).tolist() == [0, 0, 0]
+    assert pool_groups(np.array([3, 1, 1, 0, 3, 3, 7]), 2).tolist() == [1, 0, 0, 2, 1, 1, 2]
+    assert pool_groups(np.array([3, 1, 1, 3]), 2).tolist() == [1, 0, 0, 1]
+    assert pool_groups(np.array([5, 1, 2]), 2).tolist() == [0, 0, 0]
     column = np.arange(300.0)
     ids = np.where(column < 150, 1, column)
     pooled = rank_context_fields({"x": column}, {"id": ids}, min_group_size=100)

@@ -315,6 +315,15 @@ def test_rows_are_numbered_through_after_a_seek(tmp_path: Path, small_blocks: No
         list(source.iter_batches(SCHEMA, 3))
 
 
+def test_bad_rows_are_in_the_order_of_the_files(tmp_path: Path) -> None:
+    # Text that is no number is found when a file is parsed, a label of 2 when a batch is made, which may be later.
+    write(tmp_path / "1.csv", "click,price,city\n2,1,a\n")
+    write(tmp_path / "2.csv", "click,price,city\n1,x,a\n1,2,a\n")
+    source = CsvSource(tmp_path, bad_rows="skip")
+    assert sum(map(len, source.iter_batches(SCHEMA, 10))) == 1
+    assert [Path(row.path).name for row in source.bad_rows.first] == ["1.csv", "2.csv"]
+
+
 def test_only_the_first_bad_rows_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bad_rows, "_KEPT", 2)
     source = CsvSource(

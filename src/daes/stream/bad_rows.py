@@ -1,7 +1,7 @@
 """Rows that were left out: how many, which, and why."""
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from io import StringIO
 from typing import Any
@@ -25,6 +25,9 @@ class BadRow:
 class BadRows:
     """The rows left out so far: their number, and the first ten thousand of them. A row that is read again counts once.
 
+    Args:
+        paths: the files in the order in which they are read, if that is known.
+
     >>> rows = BadRows()
     >>> for number in (7, 9, 7):
     ...     rows.add(BadRow("clicks.csv", number, "3 fields are expected; there are 2"))
@@ -32,6 +35,7 @@ class BadRows:
     2 bad rows left out, first: row 7 of clicks.csv: 3 fields are expected; there are 2
     """
 
+    paths: Sequence[str] = ()
     _rows: list[BadRow] = field(default_factory=list)
     _numbers: dict[str, set[int]] = field(default_factory=dict)
     _unparsed: dict[str, set[int]] = field(default_factory=dict)
@@ -43,7 +47,7 @@ class BadRows:
     @property
     def first(self) -> list[BadRow]:
         """The first rows that were added, ordered by file and row."""
-        order = {path: place for place, path in enumerate(list(self._numbers))}
+        order = {path: place for place, path in enumerate(dict.fromkeys([*self.paths, *self._numbers]))}
         return sorted(self._rows, key=lambda row: (order[row.path], row.row))
 
     def add(self, row: BadRow, *, parsed: bool = True) -> None:

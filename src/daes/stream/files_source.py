@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from daes.stream.arrow import pa
+from daes.stream.bad_rows import BadRows
 from daes.stream.cursor import NUMBER_ROLES, Cursor, CursorSource, Position, SourceError, check_columns
 from daes.stream.files import DataFile, Where, find_files
 from daes.stream.schema import Schema, column_kind, is_text, is_unnamed
@@ -41,6 +42,7 @@ class FilesSource(CursorSource):
                     f"{file.path} has {list(file.partitions)}"
                 )
         super().__init__(start={"file": 0, "name": first.name, **self._file_start})
+        self.bad_rows = BadRows(self.paths)
 
     @property
     def paths(self) -> tuple[str, ...]:
