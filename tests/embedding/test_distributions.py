@@ -294,6 +294,14 @@ def test_bad_arguments(arguments, message):
         FeatureDistributions(**{"num_features": 1, **arguments})
 
 
+@pytest.mark.parametrize("shape", [(10, 2), (10, 4), (10,), (10, 3, 1)])
+def test_batches_of_other_features_are_refused(shape):
+    module = FeatureDistributions(3)
+    with pytest.raises(ValueError, match=r"values must have shape \(B, 3\), got \(10,"):
+        module.observe(torch.ones(shape))
+    assert not module.count.any()
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_device_nothing_is_read_back():
     module = FeatureDistributions(3, 10, reservoir_size=100).cuda()

@@ -118,6 +118,8 @@ class FeatureDistributions(StreamKnots):
     def observe(self, values: Tensor) -> None:
         if not self.follows or not values.shape[0]:
             return
+        if values.ndim != 2 or values.shape[1] != self.num_features:
+            raise ValueError(f"values must have shape (B, {self.num_features}), got {tuple(values.shape)}")
         if native.serves(values, self.slots) and values.dtype == torch.float32 == self.slots.dtype:
             self._observe_compiled(values)
         elif self._part != (0, 1):

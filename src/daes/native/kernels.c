@@ -151,27 +151,6 @@ FAST void daes_adagrad_rows(float *table, float *sums, const int64_t *places, co
     }
 }
 
-/* How many of the ascending edges lie below a value, or not above it. */
-static inline int64_t below(const float *edges, int64_t count, float value) {
-    const float *base = edges;
-    while (count > 0) {
-        int64_t half = (count + 1) / 2;
-        base += half & -(int64_t)(base[half - 1] < value); /* no branch, which would be mispredicted */
-        count -= half;
-    }
-    return base - edges;
-}
-
-static inline int64_t not_above(const float *edges, int64_t count, float value) {
-    const float *base = edges;
-    while (count > 0) {
-        int64_t half = (count + 1) / 2;
-        base += half & -(int64_t)(base[half - 1] <= value);
-        count -= half;
-    }
-    return base - edges;
-}
-
 static inline float clamped(float value) { return value > FLT_MAX ? FLT_MAX : value < -FLT_MAX ? -FLT_MAX : value; }
 
 /* The natural logarithm of a positive normal number to one unit in the last place (the algorithm of FreeBSD's libm),
@@ -257,7 +236,7 @@ INLINE void find_bin(const evidence *e, int64_t f, const float *from, int64_t ro
         missing[i] = value[i] != value[i];
         value[i] = clamped(value[i]);
     }
-    for (int64_t rest = count, step; rest > 0; rest -= step) { /* `below`, of all values at once */
+    for (int64_t rest = count, step; rest > 0; rest -= step) { /* no branch, which would be mispredicted */
         step = (rest + 1) / 2;
         for (int64_t i = 0; i < lanes; i++)
             passed[i] += (int32_t)step & -(int32_t)(own[passed[i] + step - 1] < value[i]);
@@ -574,7 +553,7 @@ INLINE void sum_up(const evidence *e, const found_cells *of, const float *labels
                    added *total) {
     const int64_t n = e->q + e->p, counted = e->q + (e->ids ? e->p : 0);
     added *sums = (added *)of->sums;
-    memset(sums, 0, of->count * sizeof(added));
+    if (of->count) memset(sums, 0, of->count * sizeof(added)); /* otherwise there may be no memory */
     for (int64_t start = 0; start < rows; start += ROWS) {
         const int64_t here = rows - start < ROWS ? rows - start : ROWS;
         double weight[ROWS] = {0}, faster[ROWS] = {0}, score[ROWS] = {0};
@@ -979,8 +958,8 @@ typedef struct {
     float high[SIDE], score[SIDE], standard[SIDE];
 } feature_places;
 
-/* How many knots are not above each value (`not_above`, of all values at once), and the two knots around it. Stores have
- * no condition: a compiler would make branches of them. */
+/* How many knots are not above each value, and the two knots around it. Stores have no condition: a compiler would make
+ * branches of them. */
 INLINE void find_knots(const float *restrict value, const int64_t lanes, const float *restrict own, int64_t K,
                        int32_t *restrict passed, float *restrict left, float *restrict right) {
     const float least = own[0];
@@ -1321,7 +1300,8 @@ INLINE void gated_blend(const gate *g, const float *values, int64_t rows, const 
     }
 }
 
-/* As `daes_blend`, of the tables that a gate makes of each row's context `index` (rows,); order and ends are written. lower and upper (blocks of SIDE rows in that order, q, SIDE). */
+/* As `daes_blend`, of the tables that a gate makes of each row's context `index` (rows,); order and ends are written.
+ * lower and upper (blocks of SIDE rows in that order, q, SIDE). */
 FAST void daes_gated_blend(const gate *g, const int64_t *index, const float *values, int64_t rows, const float *knots,
                            int64_t K, const float *centre, const float *scale, const float *linear,
                            const float *missing, float *fields, float *plain, int32_t *lower, float *upper) {
@@ -2131,8 +2111,10 @@ INLINE void sum_numbers(const whole_model *m, const workspace *w, const projecti
                 int32_t vector[3] = {0, 0, (int32_t)m->M + 2};
                 float weight[3] = {0, 0, own[i * dense + q + f]};
                 blended(m, w, start + i, f, vector, weight);
-                for (int a = 0; a < 2; a++)
-                    if (weight[a]) add_wide(l->projected + (f * all + vector[a]) * width, row + i * width, weight[a], l->logit + 8);
+                for (int a = 0; a < 2; a++) {
+                    float *sum = l->projected + (f * all + vector[a]) * width;
+                    if (weight[a]) add_wide(sum, row + i * width, weight[a], l->logit + 8);
+                }
                 for (int a = 0; m->first_order && a < 3; a++)
                     for (int b = 0; b < 3; b++)
                         l->gram[(f * all + vector[a]) * all + vector[b]] += g * (weight[a] * weight[b]);
@@ -2371,12 +2353,12 @@ FAST int64_t daes_gaps(const double *restrict logs, const double *restrict unifo
 
 /* The least and the largest of the values in `range`; 0 if one of the values is not finite. */
 FAST static int64_t range_of(const double *values, int64_t count, double *range) {
-    enum { SIDE = 32 };
-    double low[SIDE], high[SIDE], zero[SIDE];
+    enum { WIDTH = 32 };
+    double low[WIDTH], high[WIDTH], zero[WIDTH];
     int64_t i = 0;
-    for (int k = 0; k < SIDE; k++) low[k] = high[k] = values[0], zero[k] = 0;
-    for (; i + SIDE <= count; i += SIDE)
-        for (int k = 0; k < SIDE; k++) {
+    for (int k = 0; k < WIDTH; k++) low[k] = high[k] = values[0], zero[k] = 0;
+    for (; i + WIDTH <= count; i += WIDTH)
+        for (int k = 0; k < WIDTH; k++) {
             double value = values[i + k];
             low[k] = value < low[k] ? value : low[k];
             high[k] = value > high[k] ? value : high[k];
@@ -2387,7 +2369,7 @@ FAST static int64_t range_of(const double *values, int64_t count, double *range)
         high[0] = values[i] > high[0] ? values[i] : high[0];
         zero[0] += values[i] - values[i];
     }
-    for (int k = 1; k < SIDE; k++) {
+    for (int k = 1; k < WIDTH; k++) {
         low[0] = low[k] < low[0] ? low[k] : low[0];
         high[0] = high[k] > high[0] ? high[k] : high[0];
         zero[0] += zero[k];
