@@ -34,8 +34,10 @@ def map_parts(rows: int, work: Callable[..., Any], parts: Sequence[tuple[Any, ..
         found[place] = work(*parts[place])
 
     waiting = [submit(rows, do, place) for place in range(1, len(parts))]
-    do(0)
-    wait(waiting)
+    try:
+        do(0)
+    finally:  # no part is at work on the batch when this returns
+        wait(waiting)
     return found
 
 

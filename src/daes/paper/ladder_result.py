@@ -121,7 +121,8 @@ def markdown(result: ExperimentResult) -> str:
 
 def _intro(result: ExperimentResult) -> str:
     found = result.results
-    names = ", ".join(backbone_title(name) for name in found["training"]["backbones"])
+    *names, last = (backbone_title(name) for name in found["training"]["backbones"])
+    over = f"the mean of {', '.join(names)} and {last}" if names else last
     streams = ", ".join(f"{name} ({count(about['rows'])} rows)" for name, about in found["streams"].items())
     tested = " (predictions were not kept: nothing is tested)"
     if found["tests"]:
@@ -130,8 +131,8 @@ def _intro(result: ExperimentResult) -> str:
             f"after Holm's correction for all {len(found['tests'])} comparisons of this page"
         )
     return (
-        "One pass over each stream, every batch scored before it is learned from; AUC over the second half, the mean "
-        f"of {names} and of {counted(result.settings['seeds'], 'seed')}. The last columns: the median change over the "
+        f"One pass over each stream, every batch scored before it is learned from; AUC over the second half, {over}, "
+        f"{counted(result.settings['seeds'], 'seed')}. The last columns: the median change over the "
         "cells (a stream with a backbone) and in how many of them AUC rose, for the second half and for the whole "
         f"stream{tested}. Streams: {streams}."
     )

@@ -90,7 +90,8 @@ def _reliance(columns: Sequence[ColumnSummary]) -> Iterator[str]:
         yield f"It relies most on {_listed([column.name for column in used])}."
         idle = len(known) - len(used)
         if idle:
-            yield f"Without any one of {counted(idle, 'other column')} it would predict as well."
+            others = "the other column" if idle == 1 else f"any one of {idle} other columns"
+            yield f"Without {others} it would predict as well."
 
 
 def _drift(columns: Sequence[ColumnSummary]) -> Iterator[str]:
