@@ -358,7 +358,9 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.classes_ = _two_classes(unique_labels(labels) if classes is None else np.unique(np.asarray(classes)))
         unknown = ~np.isin(labels, self.classes_)
         if unknown.any():
-            raise ValueError(f"y must be one of the classes {self.classes_.tolist()}, got {labels[unknown][0]!r}")
+            raise ValueError(
+                f"y must be one of the classes {self.classes_.tolist()}, got {labels[unknown].tolist()[0]!r}"
+            )
         weight = None
         if sample_weight is not None:
             given = np.asarray(sample_weight, np.float32)

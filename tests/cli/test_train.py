@@ -511,7 +511,7 @@ def test_bad_rows_are_counted_once_over_an_interruption(daes, tmp_path, csv, mon
             raise Kill
 
     with monkeypatch.context() as patch:
-        patch.setattr("daes.cli.train._Progress.__call__", dies)
+        patch.setattr("daes.cli.progress.TrainingProgress.__call__", dies)
         with pytest.raises(Kill):
             daes("train", path, "--out", run, *options)
     resumed = daes("train", "--out", run, "--resume", "--no-report", "--json")
@@ -617,6 +617,10 @@ def test_the_columns_may_be_a_file(daes, refused, clicks, tmp_path):
     assert json.loads((tmp_path / "run" / "config.json").read_text())["schema"]["categorical"] == ["device"]
     said = refused("train", clicks, "--schema", schema, "--label", "click", "--out", tmp_path / "other", *QUICK)
     assert "--schema names all columns" in said
+    for text in (b"[", b'{"label": "click"}', b"\xff"):
+        schema.write_bytes(text)
+        said = refused("train", clicks, "--schema", schema, "--out", tmp_path / "other", *QUICK)
+        assert said.startswith(f"daes: {schema}: ")
 
 
 def test_only_train_reads_a_topic(refused, trained, tmp_path):

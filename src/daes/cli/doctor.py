@@ -48,7 +48,7 @@ def doctor(json: Json = False) -> None:
     from daes.table import Table
 
     machine = found["machine"]
-    out.print(f"daes {found['daes']}, python {machine['python']}, torch {machine['torch']}, {machine['system']}")
+    say(f"daes {found['daes']}, python {machine['python']}, torch {machine['torch']}, {machine['system']}")
     rows = [
         (name, _BRINGS.get(name, ""), packages, extra["install"] or "installed")
         for name, extra in found["extras"].items()

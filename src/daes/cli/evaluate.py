@@ -1,23 +1,15 @@
 """`daes evaluate`: the metrics of a trained model on other rows."""
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from daes.cli.console import note, out, print_json
 from daes.cli.groups import grouped
-from daes.cli.options import DEVICE, BatchSize, Json, option
+from daes.cli.options import BatchSize, Device, Json, RunArgument, option
 from daes.cli.reading import DataArgument, Reading, data_name
 from daes.formatting import fixed
 from daes.table import Cell, Table
 from daes.training.environment import find_device
 
-RunArgument = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A folder of `daes train`, or a saved model.", show_default=False)
-]
-Device = Annotated[str, option("cpu, cuda, cuda:1, … or auto.", default=..., of=DEVICE)]
 _METRICS = {
     "auc": ("AUC", "how often a click scores above a non-click"),
     "logloss": ("LogLoss", "mean of −log p(what happened)"),

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from daes.cli.console import note, print_json
-from daes.cli.evaluate import RunArgument
-from daes.cli.options import Json, option
+from daes.cli.options import Json, RunArgument, option
 
 
 def export(

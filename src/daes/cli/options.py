@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from math import inf, nan
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -151,6 +152,10 @@ def option_field(help: str, *flags: str, default: Any = None, **more: Any) -> An
     return field(**value, metadata={"option": option(help, *flags, default=..., **more)})
 
 
+RunArgument = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A folder of `daes train`, or a saved model.", show_default=False)
+]
+Device = Annotated[str, option("cpu, cuda, cuda:1, … or auto.", default=..., of=DEVICE)]
 BatchSize = Annotated[int, option("Rows read at a time.", default=..., of=whole_number(1, "ROWS"))]
 Seed = Annotated[int, option("Seed of the random numbers.", default=..., of=whole_number(0))]
 Json = Annotated[bool, option("Print one JSON object instead of tables.", "--json", default=...)]

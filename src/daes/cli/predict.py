@@ -4,9 +4,8 @@ import sys
 from pathlib import Path
 
 from daes.cli.console import note, print_json
-from daes.cli.evaluate import Device, RunArgument
 from daes.cli.groups import grouped
-from daes.cli.options import NAMES, BatchSize, Json, Names, option
+from daes.cli.options import NAMES, BatchSize, Device, Json, Names, RunArgument, option
 from daes.cli.reading import DataArgument, Reading
 from daes.training.environment import find_device
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from daes.cli import console
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
     from daes.experiments.compare import TrialProgress
     from daes.experiments.trial import TrialResult
+    from daes.stream.dataset import Dataset
+    from daes.training.trainer import StreamTrainer
 
 _BETWEEN_METRICS = 1.0
 _BETWEEN_LINES = 20.0
@@ -82,6 +85,47 @@ def row_progress(title: str, total: int | None = None) -> Iterator[RowProgress]:
         yield RowProgress(bar, title, total)
 
 
+class TrainingProgress:
+    """Shows the progress of a training run, as a callback of the trainer.
+
+    Args:
+        bar: where it is shown.
+        data: the rows; a live source says how far behind it is.
+        introduce: called before the first batch of a new run.
+    """
+
+    def __init__(self, bar: RowProgress, data: "Dataset", introduce: Callable[[], None] | None) -> None:
+        self._bar, self._data, self._introduce = bar, data, introduce
+
+    def start(self, trainer: "StreamTrainer", rows: int | None) -> None:
+        self._bar.set_total(rows)
+        if trainer.rows:
+            self._bar.start_at(trainer.rows)
+            console.err.print(f"continuing after row {trainer.rows:,}")
+        elif self._introduce is not None:
+            self._introduce()
+
+    def __call__(self, trainer: "StreamTrainer", batch: Any, logits: Any) -> None:
+        self._bar.advance(len(batch), partial(self._status, trainer))
+
+    def wait(self, trainer: "StreamTrainer") -> None:
+        self._bar.advance(0, partial(self._status, trainer))
+
+    def _status(self, trainer: "StreamTrainer") -> str:
+        parts = (metric_status(trainer.metrics), getattr(self._data.source, "lag", ""), trainer.waiting.status)
+        return ", ".join(filter(None, parts))
+
+
+def metric_status(metrics: Any) -> str:
+    """Window AUC and LogLoss of a `StreamMetrics` in a few words; empty while they are not defined."""
+    from daes.metrics.stream import LogLoss
+
+    loss = LogLoss()
+    loss.absorb(metrics.window.rows())
+    auc = metrics.window.compute()
+    return "" if auc != auc else f"AUC {auc:.4f} LogLoss {loss.compute():.4f}"
+
+
 @contextmanager
 def trial_progress() -> Iterator[Callable[["TrialProgress"], None]]:
     """A progress bar of trials, or one line per trial if stderr is not a terminal: a callback for `compare`."""
@@ -120,13 +164,3 @@ def _outcome(result: "TrialResult") -> str:
     if result.error is not None:
         return f"failed: {result.error}"
     return f"AUC {fixed(result.metrics['auc'])} LogLoss {fixed(result.metrics['logloss'])} ({duration(result.seconds)})"
-
-
-def metric_status(metrics: Any) -> str:
-    """Window AUC and LogLoss of a `StreamMetrics` in a few words; empty while they are not defined."""
-    from daes.metrics.stream import LogLoss
-
-    loss = LogLoss()
-    loss.absorb(metrics.window.rows())
-    auc = metrics.window.compute()
-    return "" if auc != auc else f"AUC {auc:.4f} LogLoss {loss.compute():.4f}"

@@ -191,4 +191,8 @@ class Columns:
             raise ValueError(f"--schema names all columns: no others may be named, got {', '.join(sorted(self.named))}")
         from daes.stream.schema import Schema
 
-        return reading.open(what, schema=Schema.from_json(Path(self.schema).read_text(encoding="utf-8")), **more)
+        try:
+            schema = Schema.from_json(Path(self.schema).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{self.schema}: {error}") from error
+        return reading.open(what, schema=schema, **more)

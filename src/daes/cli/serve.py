@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from daes.cli.console import LogHandler, note
-from daes.cli.evaluate import RunArgument
-from daes.cli.options import number, option, whole_number
+from daes.cli.options import RunArgument, number, option, whole_number
 from daes.cli.until_stopped import until_stopped
 
 KEY_VARIABLE = "DAES_API_KEY"

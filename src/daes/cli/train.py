@@ -1,6 +1,6 @@
 """`daes train`: one model, one pass over a stream."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from json import dumps
@@ -23,11 +23,8 @@ from daes.cli.toml_file import Config
 from daes.training.callbacks import CALLBACKS, make_callback
 
 if TYPE_CHECKING:
-    from daes.cli.progress import RowProgress
     from daes.embedding import CategoricalEmbedding
-    from daes.stream.dataset import Dataset
     from daes.training.run import TrainedRun
-    from daes.training.trainer import StreamTrainer
 
 _model = partial(option_field, panel="Model")
 _run = partial(option, panel="Run")
@@ -143,7 +140,7 @@ def train(
     if problems:
         raise ValueError("; ".join(problems))
     from daes.cli.columns_text import print_columns
-    from daes.cli.progress import row_progress
+    from daes.cli.progress import TrainingProgress, row_progress
     from daes.cli.ray_train import train_with_ray
     from daes.report.page import write_report
     from daes.storage.run_folder import RunFolder
@@ -217,7 +214,7 @@ def train(
     try:
         with row_progress("training") as bar:
             introduce = None if from_run is not None else partial(print_columns, opened, columns.named, order)
-            progress = _Progress(bar, found, introduce)
+            progress = TrainingProgress(bar, found, introduce)
             run = train_run(
                 found,
                 out,
@@ -294,39 +291,6 @@ def _refuse_changed(groups: Sequence[Any], stored: dict[str, Any], run: Path) ->
                 f"{run} was started with {flag(name)}={old} and cannot be resumed with {new}: start a new run, or keep "
                 "the old value"
             )
-
-
-class _Progress:
-    """Shows the progress of a training run, as a callback of the trainer.
-
-    Args:
-        bar: where it is shown.
-        data: the rows; a live source says how far behind it is.
-        introduce: called before the first batch of a new run.
-    """
-
-    def __init__(self, bar: "RowProgress", data: "Dataset", introduce: Callable[[], None] | None) -> None:
-        self._bar, self._data, self._introduce = bar, data, introduce
-
-    def start(self, trainer: "StreamTrainer", rows: int | None) -> None:
-        self._bar.set_total(rows)
-        if trainer.rows:
-            self._bar.start_at(trainer.rows)
-            err.print(f"continuing after row {trainer.rows:,}")
-        elif self._introduce is not None:
-            self._introduce()
-
-    def __call__(self, trainer: "StreamTrainer", batch: Any, logits: Any) -> None:
-        self._bar.advance(len(batch), partial(self._status, trainer))
-
-    def wait(self, trainer: "StreamTrainer") -> None:
-        self._bar.advance(0, partial(self._status, trainer))
-
-    def _status(self, trainer: "StreamTrainer") -> str:
-        from daes.cli.progress import metric_status
-
-        parts = (metric_status(trainer.metrics), getattr(self._data.source, "lag", ""), trainer.waiting.status)
-        return ", ".join(filter(None, parts))
 
 
 def _print(run: "TrainedRun", json: bool) -> None:
