@@ -82,6 +82,14 @@ def test_all_forms_give_the_same_scores(clicks):
     np.testing.assert_array_equal(scores[0], scores[2])
 
 
+def test_classes_do_not_change(clicks):
+    frame, y = clicks
+    model = StreamingClassifier(batch_size=500).partial_fit(frame[:500], y[:500], classes=[0, 1])
+    model.partial_fit(frame[500:], y[500:], classes=[1, 0])
+    with pytest.raises(ValueError, match=r"classes must be those of the first call, \[0, 1\], got \[0, 2\]"):
+        model.partial_fit(frame[500:], y[500:], classes=[0, 2])
+
+
 def test_partial_fit_goes_on_where_it_stopped(clicks):
     frame, y = clicks
     whole = StreamingClassifier(batch_size=500).partial_fit(frame[:1000], y[:1000])

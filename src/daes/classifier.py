@@ -354,8 +354,11 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_classification_targets(labels)
         if len(labels) != len(batch):
             raise ValueError(f"y must have {len(batch)} labels, one per row, got {len(labels)}")
+        given = None if classes is None else np.unique(np.asarray(classes))
         if first:
-            self.classes_ = _two_classes(unique_labels(labels) if classes is None else np.unique(np.asarray(classes)))
+            self.classes_ = _two_classes(unique_labels(labels) if given is None else given)
+        elif given is not None and not np.array_equal(given, self.classes_):
+            raise ValueError(f"classes must be those of the first call, {self.classes_.tolist()}, got {given.tolist()}")
         unknown = ~np.isin(labels, self.classes_)
         if unknown.any():
             raise ValueError(

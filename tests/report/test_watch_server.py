@@ -1,6 +1,8 @@
 """The live page of a run in a browser."""
 
 import shutil
+import socket
+import struct
 import threading
 import urllib.error
 import urllib.request
@@ -40,6 +42,19 @@ def test_a_run_that_is_gone_and_another_path(watched):
     shutil.rmtree(folder)
     with pytest.raises(urllib.error.HTTPError, match="503"):
         urllib.request.urlopen(f"{address}/view")
+
+
+def test_a_client_that_goes_away_and_a_file_of_another_form(watched, capfd):
+    folder, address = watched
+    host, _, port = address.removeprefix("http://").partition(":")
+    for _ in range(20):
+        with socket.create_connection((host, int(port))) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closing it is a reset
+            client.sendall(b"GET /view HTTP/1.0\r\n\r\n")
+    (folder / "metrics.json").write_text('{"metrics": 3}')
+    with pytest.raises(urllib.error.HTTPError, match="503"):
+        urllib.request.urlopen(f"{address}/view")
+    assert capfd.readouterr().err == ""
 
 
 def test_a_port_that_is_none(gate_run):

@@ -1,6 +1,7 @@
 import csv
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -166,6 +167,22 @@ def test_a_bad_row_keeps_its_place_and_has_no_score(model, tmp_path):
             (2, "column 'price' must be a number, got 'oops'"),
             (3, "3 fields are expected; there are 2"),
         ]
+
+
+@pytest.mark.parametrize("column", ["score", "a,b"])
+def test_scores_alone_keep_their_places_in_a_csv_file(model, tmp_path, column):
+    data, out = tmp_path / "today.csv", tmp_path / "scores.csv"
+    data.write_text("price,city\n1.0,a\noops,a\n2.0,b\n")
+    predict(model, Dataset.open(str(data), schema=SCHEMA, bad_rows="skip"), out, column=column, batch_size=1)
+    read = pyarrow.csv.read_csv(out)
+    assert read.column_names == [column]
+    assert [score is None for score in read[column].to_pylist()] == [False, True, False]
+    scores = pd.read_csv(out)[column]
+    assert scores.isna().tolist() == [False, True, False]
+    rows = Dataset.open(str(data), schema=SCHEMA, bad_rows="skip")
+    predict(model, rows, tmp_path / "scores.parquet", column=column, batch_size=1)
+    written = pq.read_table(tmp_path / "scores.parquet")[column].to_pandas()
+    pd.testing.assert_series_equal(scores, written, rtol=1e-15)
 
 
 def test_a_run_or_a_saved_model(model, tmp_path):

@@ -10,7 +10,7 @@ _BRINGS = {
     "data": "Parquet and CSV files, tables, frames",
     "stats": "significance tests, StreamingClassifier",
     "sketches": "KLL and t-digest sketches",
-    "save": "the reader of safetensors, for checks of methods and backbones of your own",
+    "save": "locks of run folders, checks of methods and backbones of your own",
     "plot": "reports and plots",
     "datasets": "the flights stream",
     "onnx": "export to ONNX",

@@ -33,8 +33,8 @@ def predict(
     """Write the click probability of every row of a file, in the same order.
 
     The data may be larger than memory and need no label. FILE appears once it is complete. With `--bad-rows skip` a row
-    that cannot be read gets an empty score. CSV files are read as those of training were (separator, decimal mark,
-    missing values, …), unless options say otherwise.
+    that cannot be read gets an empty score (NaN in a CSV file of scores alone). CSV files are read as those of training
+    were (separator, decimal mark, missing values, …), unless options say otherwise.
 
     Examples:
 

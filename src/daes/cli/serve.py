@@ -27,7 +27,10 @@ def serve(
         "Time between checks for a newer model.", of=number(least=0.05, metavar="SECONDS"), default=1.0
     ),
     compile: bool = option(
-        "Compile the model in the background: single rows are ten times as fast.", "--compile", default=False
+        "Compile the model in the background: one that `daes.native` has no loops for scores single rows several times "
+        "as fast.",
+        "--compile",
+        default=False,
     ),
     batch_wait: float = option(
         "Time a request waits to be scored together with others.", of=number(least=0, metavar="MS"), default=0.0

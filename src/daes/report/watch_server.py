@@ -1,6 +1,7 @@
 """The live page of a run over HTTP, on this machine alone, with the standard library."""
 
 import json
+import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ def watch_server(run: str | Path, port: int) -> ThreadingHTTPServer:
         def view(self) -> None:
             try:
                 content = json.dumps(training_view(run)).encode()
-            except (OSError, ValueError) as error:  # the run is being replaced, or is gone
+            except (OSError, ValueError, LookupError, TypeError) as error:  # the run is being replaced, or is gone
                 self.answer(503, "text/plain; charset=utf-8", f"{error}\n".encode())
             else:
                 self.answer(200, "application/json", content)
@@ -41,7 +42,13 @@ def watch_server(run: str | Path, port: int) -> ThreadingHTTPServer:
         def log_message(self, format: str, *arguments: Any) -> None:
             """Requests are not logged."""
 
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """A client that has closed its connection is no error of the server's."""
+            if not isinstance(sys.exception(), ConnectionError):
+                super().handle_error(request, client_address)
+
     try:
-        return ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        return Server(("127.0.0.1", port), Handler)
     except (OSError, OverflowError) as error:
         raise OSError(f"cannot serve on port {port}: {getattr(error, 'strerror', None) or error}") from error

@@ -57,7 +57,8 @@ def find_device(name: str) -> str:
         raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {name}")
     count = torch.cuda.device_count()
     if device.type == "cuda" and (device.index or 0) >= count:
-        raise ValueError(f"device must be one of {count} CUDA devices, got {name}")
+        found = f"there {'is' if count == 1 else 'are'} {count}" if count else "torch finds none"
+        raise ValueError(f"device must be a CUDA device that exists ({found}), got {name}")
     return name
 
 

@@ -15,7 +15,7 @@ from daes.metrics.stream import StreamMetrics
 from daes.model import CTRModel
 from daes.storage.durable import replacing
 from daes.storage.run_folder import RunFolder
-from daes.stream.arrow import pa, pa_csv, pq
+from daes.stream.arrow import pa, pa_csv, pc, pq
 from daes.stream.bad_rows import BadRow, BadRows
 from daes.stream.batch import Batch, batch_from_table
 from daes.stream.csv import CsvSource
@@ -92,7 +92,8 @@ def predict(
     """Write the probability of a click for every row, in the order of the rows.
 
     The file is written completely or not at all. No label is needed. If bad rows are skipped (`Dataset.open(…,
-    bad_rows="skip")`), their score is empty.
+    bad_rows="skip")`), their score is empty; it is NaN in a CSV file of scores alone, since readers leave out blank
+    lines.
 
     Args:
         model: a trained model.
@@ -203,12 +204,17 @@ def _writing(out: str | Path | BinaryIO) -> Iterator[Callable[[Any], None]]:
         opened = nullcontext(out)
     writer: Any = None
     schema: Any = None
+    options: dict[str, Any] = {}
     with opened as file:
 
         def write(table: Any) -> None:
             nonlocal writer, schema
+            if make is pa_csv.CSVWriter and table.num_columns == 1:
+                text = pc.fill_null(table.column(0).cast(pa.string()), "NaN")
+                table = pa.table({table.column_names[0]: text})
+                options["write_options"] = pa_csv.WriteOptions(quoting_style="none")
             if writer is None:
-                writer, schema = make(file, table.schema), table.schema
+                writer, schema = make(file, table.schema, **options), table.schema
             try:
                 writer.write_table(table.cast(schema))
             except pa.ArrowInvalid as error:
