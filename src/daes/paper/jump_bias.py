@@ -99,13 +99,13 @@ class JumpBias(Experiment):
             title=f"Who is in the sample at T = {stream['times']}m",
         )
         right.plot([8, 92], [0, 0], color=figures.GREY, linewidth=0.8)
-        ends = _spread([100 * part["paper"]["bias"][-1] for part in found["streams"]])
-        for shade, part, end in zip((1.0, 0.7, 0.45), found["streams"], ends, strict=False):
+        for shade, part in zip((1.0, 0.7, 0.45), found["streams"], strict=False):
             for rule in RULES:
                 errors = 100 * np.array(part[rule]["bias"])
                 spread = 200 * np.array(part[rule]["bias_error"])
                 right.errorbar(100 * np.array(LEVELS), errors, spread, color=_COLOURS[rule], alpha=shade, capsize=2)
-            figures.at_end(right, 92, end, f"T = {part['times']}m", _COLOURS["paper"])
+        last = [(part["times"], 100 * part["paper"]["bias"][-1]) for part in found["streams"]]
+        figures.label_ends(right, [(92, height, f"T = {times}m", _COLOURS["paper"]) for times, height in last])
         right.text(10, 0.45, "exact rule, at all T", color=_COLOURS["exact"], fontsize=8)
         right.text(60, -8.9, "published rule", color=_COLOURS["paper"], fontsize=8)
         right.set(xlabel="level of the quantile, %", ylabel="bias, % of the stream's range")
@@ -209,17 +209,3 @@ def first_values_limit() -> float:
 def _cells(one: Findings) -> list[str]:
     first = f"{one['first']:.3f} ± {2 * one['first_error']:.3f} ({one['first_closed_form']:.3f})"
     return [first, *(percent(bias, 2, sign=True) for bias in one["bias"])]
-
-
-def _spread(ends: list[float]) -> list[float]:
-    """Heights for the labels of lines that end at these heights, kept apart from each other and from zero.
-
-    >>> _spread([-2.75, -0.5, -0.1])
-    [-2.75, -0.75, -0.25]
-    """
-    gap, ceiling = 0.5, -0.25
-    placed = []
-    for end in reversed(ends):
-        placed.append(min(end, ceiling))
-        ceiling = placed[-1] - gap
-    return placed[::-1]
