@@ -3,7 +3,7 @@ from daes.embedding import METHODS
 from daes.experiments.significance import average_rank
 from daes.paper.divergence import expected_draws
 from daes.paper.published import (
-    AVERAGE_RANK,
+    _OVERALL,
     DATASETS,
     ESTIMATION_CALLS,
     OVERALL,
@@ -19,7 +19,7 @@ def test_names_are_those_of_the_registries():
 
 
 def test_the_main_table_has_every_cell():
-    assert OVERALL.keys() == AVERAGE_RANK.keys() == DATASETS.keys()
+    assert OVERALL.keys() == DATASETS.keys()
     for table in OVERALL.values():
         assert tuple(table) == PAPER_METHODS
         for row in table.values():
@@ -31,7 +31,7 @@ def test_the_published_ranks_follow_from_the_published_scores():
     for name, table in OVERALL.items():
         auc = [[score["auc"] for score in row.values()] for row in table.values()]
         ranks = average_rank(auc, higher_is_better=True, ties="order")
-        assert [f"{rank:.2f}" for rank in ranks] == [f"{rank:.2f}" for rank in AVERAGE_RANK[name].values()]
+        assert [f"{rank:.2f}" for rank in ranks] == [row.split()[-1] for row in _OVERALL[name].values()]
 
 
 def test_the_published_calls_are_those_of_the_published_rule():

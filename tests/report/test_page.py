@@ -211,7 +211,7 @@ def test_the_page_opens_with_what_a_person_wants_to_know(gate_run):
     assert "clicks" in page.words
     assert "The model has taken only 20 steps" in page.words
     assert f"daes predict {gate_run} rows.parquet --out scores.parquet" in page.words
-    assert "DAES, gate, as published (daes-gate)" in page.words
+    assert "daes-gate DAES, gate, as published" in page.words
     first = next(name for name in page.ids if name in SECTIONS)
     assert first == "summary"
 

@@ -53,7 +53,7 @@ def test_too_many_or_too_few_clicks_are_told_and_warned_of(calibration, told):
 
 def test_worse_than_no_model():
     run = with_metrics(normalized_entropy=1.2)
-    assert "LogLoss is 20.0 % higher than that of always predicting the click rate: so far it is worse" in said(run)
+    assert "LogLoss is 20.0 % higher than that of always predicting the click rate." in said(run)
     assert "do not use them yet" in warned(run)
 
 

@@ -56,8 +56,7 @@ class Estimation(Experiment):
     *Masses*: how much mass the estimate puts between the true percentiles. *Buckets*: which shares of the stream fall
     between the estimated percentiles, bucket by bucket, ties kept, as a model that uses them would see it; a percentile
     that is slightly below a frequent value then moves all of it to another bucket, which also happens to the
-    percentiles of a reservoir. Below each table is said which reading comes nearer to the paper's figure for OS. The
-    paper's figures for RS and JRS agree with masses.
+    percentiles of a reservoir. The paper's figures for RS and JRS agree with masses.
 
     The paper's call counts for JRS are those of its published rule, 2m·∫(1 − e^(−1/x))dx, to three digits; the exact
     rule draws 8 % more at these lengths.
@@ -99,7 +98,7 @@ class Estimation(Experiment):
                 f"values, {count(found['distinct'])} distinct, {found['bins']} distinct intervals, "
                 f"{count(found['batches'])} batches"
             )
-            parts += [heading, markdown_table(headers, rows), _nearest_reading(found, ESTIMATION_KL["OS"][column])]
+            parts += [heading, markdown_table(headers, rows)]
         return "\n\n".join(parts)
 
     def verdict(self, result: ExperimentResult) -> str:
@@ -205,16 +204,6 @@ def _row(errors: Findings, by_chance: float | None = None) -> list[str]:
 
 def _mean(errors: Findings, reading: str) -> float:
     return float(np.mean(errors[reading]))
-
-
-def _nearest_reading(found: Findings, published: float) -> str:
-    """Which of the two measured errors of OS is nearer to the paper's number, as a ratio."""
-    errors = {reading: max(_mean(found["order-statistics"], reading), FLOOR) for reading in READINGS}
-    nearest = min(READINGS, key=lambda reading: abs(np.log(errors[reading] / published)))
-    return (
-        f"Of the two readings {nearest} come nearer to the paper's {scientific(published)} for OS, with "
-        f"{scientific(errors[nearest])}."
-    )
 
 
 def _against(reading: str, ratio: float) -> str:

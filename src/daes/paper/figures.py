@@ -83,6 +83,16 @@ def at_end(axes: "Axes", x: float, y: float, text: str, colour: str | None, **op
     axes.annotate(text, (x, y), color=colour, annotation_clip=False, **{**defaults, **options})
 
 
+def label_ends(axes: "Axes", ends: Sequence[tuple[float, float, str, str]]) -> None:
+    """Labels at the ends of lines, moved up where they would overlap."""
+    low, high = axes.get_ylim()
+    least = 0.075 * (high - low)
+    height = float("-inf")
+    for x, y, text, colour in sorted(ends, key=lambda end: end[1]):
+        height = max(y, height + least)
+        at_end(axes, x, height, text, colour)
+
+
 def name_rows(axes: "Axes", names: Sequence[str], above: float = 0.5, below: float = 0.5) -> None:
     """One row per name, from the top, with margins above and below."""
     axes.set_yticks(range(len(names)), names)

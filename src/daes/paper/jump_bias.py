@@ -8,7 +8,7 @@ from daes.extras import require
 from daes.formatting import percent
 from daes.paper import figures
 from daes.paper.data import Floats
-from daes.paper.experiment import STANDARD_ERRORS, Execution, Experiment, ExperimentSettings, Findings, Judgement
+from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings, Judgement
 from daes.paper.result import ExperimentResult
 from daes.stream.dataset import Dataset
 from daes.table import markdown_table
@@ -67,26 +67,6 @@ class JumpBias(Experiment):
         )
         return f"{intro}\n\n{markdown_table(['T', 'rule', 'first m values', *levels], rows, names=2)}"
 
-    def verdict(self, result: ExperimentResult) -> str:
-        first, *_ = streams = result.results["streams"]
-        last = streams[-1]
-        middle = LEVELS.index(0.5)
-        sentences = []
-        for rule, title in RULES.items():
-            found = [part[rule] for part in streams]
-            uniform = all(_within(one["first"], 1.0, one["first_error"]) for one in found)
-            agrees = all(_within(one["first"], one["first_closed_form"], one["first_error"]) for one in found)
-            one, bias, error = last[rule], first[rule]["bias"][middle], first[rule]["bias_error"][middle]
-            judged = "shows no departure from uniform" if uniform else "is not uniform"
-            sentences.append(
-                f"The {title} {judged}: at T = {last['times']}m each of the first m values is in the sample "
-                f"{one['first']:.2f} ± {2 * one['first_error']:.2f} times as often as it should be (closed form: "
-                f"{one['first_closed_form']:.2f}{'' if agrees else ', with which the simulation does not agree'}), and "
-                f"at T = {first['times']}m the median of a drifting stream is off by {percent(bias, 1, sign=True)} ± "
-                f"{percent(2 * error, 1)} of its range."
-            )
-        return " ".join(sentences)
-
     def judge(self, result: ExperimentResult) -> Judgement:
         last = result.results["streams"][-1]
         paper, exact = (f"{last[rule]['first']:.2f} times" for rule in ("paper", "exact"))
@@ -119,13 +99,13 @@ class JumpBias(Experiment):
             title=f"Who is in the sample at T = {stream['times']}m",
         )
         right.plot([8, 92], [0, 0], color=figures.GREY, linewidth=0.8)
-        ends = _spread([100 * part["paper"]["bias"][-1] for part in found["streams"]])
-        for shade, part, end in zip((1.0, 0.7, 0.45), found["streams"], ends, strict=False):
+        for shade, part in zip((1.0, 0.7, 0.45), found["streams"], strict=False):
             for rule in RULES:
                 errors = 100 * np.array(part[rule]["bias"])
                 spread = 200 * np.array(part[rule]["bias_error"])
                 right.errorbar(100 * np.array(LEVELS), errors, spread, color=_COLOURS[rule], alpha=shade, capsize=2)
-            figures.at_end(right, 92, end, f"T = {part['times']}m", _COLOURS["paper"])
+        last = [(part["times"], 100 * part["paper"]["bias"][-1]) for part in found["streams"]]
+        figures.label_ends(right, [(92, height, f"T = {times}m", _COLOURS["paper"]) for times, height in last])
         right.text(10, 0.45, "exact rule, at all T", color=_COLOURS["exact"], fontsize=8)
         right.text(60, -8.9, "published rule", color=_COLOURS["paper"], fontsize=8)
         right.set(xlabel="level of the quantile, %", ylabel="bias, % of the stream's range")
@@ -159,7 +139,6 @@ def _stream(times: int, runs: int) -> Findings:
             **_inclusion_by_position(rule, samples, length),
             "bias": errors.mean(axis=0),
             "bias_error": errors.std(axis=0, ddof=1) / np.sqrt(runs),
-            "root_mean_square": np.sqrt(np.square(errors).mean(axis=0)),
         }
     return found
 
@@ -230,21 +209,3 @@ def first_values_limit() -> float:
 def _cells(one: Findings) -> list[str]:
     first = f"{one['first']:.3f} ± {2 * one['first_error']:.3f} ({one['first_closed_form']:.3f})"
     return [first, *(percent(bias, 2, sign=True) for bias in one["bias"])]
-
-
-def _within(value: float, expected: float, error: float) -> bool:
-    return abs(value - expected) <= STANDARD_ERRORS * error
-
-
-def _spread(ends: list[float]) -> list[float]:
-    """Heights for the labels of lines that end at these heights, kept apart from each other and from zero.
-
-    >>> _spread([-2.75, -0.5, -0.1])
-    [-2.75, -0.75, -0.25]
-    """
-    gap, ceiling = 0.5, -0.25
-    placed = []
-    for end in reversed(ends):
-        placed.append(min(end, ceiling))
-        ceiling = placed[-1] - gap
-    return placed[::-1]

@@ -170,7 +170,6 @@ def _findings(market: Market, requests: dict[str, Any], rng: np.random.Generator
     return {
         "requests": len(place),
         "users": [control.size, treatment.size],
-        "arpu": [float(control.mean()), float(treatment.mean())],
         "lift": float(treatment.mean() / control.mean() - 1),
         "lift_interval": unpaired_interval(control, treatment, rng),
         "paired_lift": float(paired["expected1"].sum() / paired["expected0"].sum() - 1),
@@ -189,7 +188,6 @@ def _arm(requests: dict[str, Any], number: int) -> Findings:
     clicks, predicted = requests[f"clicks{number}"][own], requests[f"predicted{number}"][own]
     logits = np.log(predicted) - np.log1p(-predicted)
     return {
-        "click_rate": float(clicks.mean()),
         "calibration": float(predicted.mean() / max(clicks.mean(), 1e-12)),
         "auc": float(exact_auc(logits, clicks)),
     }

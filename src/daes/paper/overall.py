@@ -91,38 +91,15 @@ class Overall(Experiment):
             parts.append(_test_table(found))
         return "\n\n".join(parts)
 
-    def verdict(self, result: ExperimentResult) -> str:
-        found, theirs = result.results, _published_ranks(result)
-        lines = []
-        for method in OURS:
-            ahead, higher, lower, cases = _ahead(found, method)
-            if not cases:
-                continue
-            rank = found["ranks"].get(method)
-            ranked = "" if rank is None else f"; average rank {rank:.2f}"
-            if method in theirs:
-                ranked += f" (paper: {theirs[method]:.2f})"
-            rivals = f"of the paper's {len(found['ranks'])} methods" if method == "daes" else "baseline"
-            lines.append(
-                f"- {method_title(method)} has a higher AUC than the best {rivals} on {ahead} of {cases} backbones, "
-                f"significantly on {higher}, and a significantly lower one on {lower} ({_test_name(found)}){ranked}."
-            )
-        if found["ranks"]:
-            best = _best_rank(found)
-            lines.append(
-                f"- The best average rank among {len(found['ranks'])} methods is that of {method_title(best)} "
-                f"({found['ranks'][best]:.2f})."
-            )
-        return "\n".join(lines)
-
     def judge(self, result: ExperimentResult) -> Judgement:
         found = result.results
         parts, forms, sentences = [], [], []
         for method in OURS[:2]:
-            ahead, higher, _, cases = _ahead(found, method)
+            ahead, higher, lower, cases = _ahead(found, method)
             if cases:
                 parts.append(shown(ahead, higher, cases))
-                forms.append(f"{method_title(method)} on {ahead} of {cases} (significantly on {higher})")
+                sure = f"significantly on {higher}, significantly behind on {lower}"
+                forms.append(f"{method_title(method)} on {ahead} of {cases} ({sure})")
         if forms:
             sentences.append(f"Ahead of the best baseline: {', '.join(forms)} backbones, by a {_test_name(found)}.")
         ahead, higher, lower, cases = _ahead(found, "daes")

@@ -125,11 +125,6 @@ OVERALL: dict[str, dict[str, dict[str, dict[str, float]]]] = {
 }
 """The main table: data set → method → backbone → measure → score."""
 
-AVERAGE_RANK: dict[str, dict[str, float]] = {
-    dataset: {method: float(row.split()[-1]) for method, row in rows.items()} for dataset, rows in _OVERALL.items()
-}
-"""The last column of the main table."""
-
 
 def counterpart(data: str) -> str | None:
     """The paper's data set that one of ours stands for: our simulated ad stream stands for the industrial one.

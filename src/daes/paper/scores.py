@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,9 +18,6 @@ from daes.paper import figures
 from daes.paper.experiment import Findings, Part, shown
 from daes.paper.result import ExperimentResult
 from daes.table import markdown_table
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 MEASURES = {"auc": "AUC", "logloss": "LogLoss"}
 SEED_TEST, ROW_TEST = "t-test between seeds", f"{ROW_TESTS}, after Holm's correction"
@@ -183,7 +179,7 @@ def line_figure(result: ExperimentResult, series: Series, xlabel: str, title: st
             panel.plot(positions, means, "o-", color=colour)
             if np.isfinite(means[-1]):
                 ends.append((float(positions[-1]), float(means[-1]), line, colour))
-        _label_ends(panel, ends)
+        figures.label_ends(panel, ends)
         panel.set_title(f"{backbone_title(backbone)}: {MEASURES[measure]}")
         if backbone == backbones[-1]:
             panel.set_xlabel(xlabel)
@@ -218,13 +214,3 @@ def how_short(result: ExperimentResult) -> str:
     how = " · trained as the defaults are" if training.get("recipe") == "default" else ""
     tuned = " · tuned" if result.settings.get("tune") else ""
     return f"{result.where} · {training['scope']}{how}{tuned} · {counted(seeds, 'seed')}"
-
-
-def _label_ends(panel: "Axes", ends: Sequence[tuple[float, float, str, str]]) -> None:
-    """Labels at the ends of lines, moved up where they would overlap."""
-    low, high = panel.get_ylim()
-    least = 0.075 * (high - low)
-    height = -np.inf
-    for x, y, text, colour in sorted(ends, key=lambda end: end[1]):
-        height = max(y, height + least)
-        figures.at_end(panel, x, height, text, colour)

@@ -51,7 +51,7 @@ def page(result: ExperimentResult, folder: str) -> str:
         f"![What each change adds]({folder}/{result.stem}.png)",
         "## Conclusions",
         *_steps(found),
-        *_evidence(found),
+        _last_change(found),
         "The default against the best rival of each cell:",
         verdict(result),
         "## The numbers",
@@ -79,18 +79,12 @@ def _steps(found: Findings) -> list[str]:
     return [title, "\n".join(ordered)]
 
 
-def _evidence(found: Findings) -> list[str]:
-    """Where the last changes, which are evidence, add most and least, and what they cost."""
+def _last_change(found: Findings) -> str:
+    """Where the last rung adds most and least, and what it costs."""
     steps = rungs(found)
-    end = steps.index(found["default"])
-    return [
-        _details(found, steps[place], steps[place - 1])
-        for place in (end - 1, end)
-        if "evidence" in steps[place] or place == end
-    ]
-
-
-def _details(found: Findings, label: str, before: str) -> str:
+    if len(steps) < 2:
+        return ""
+    before, label = steps[-2:]
     one, other = cells(found, label), cells(found, before)
     gaps = sorted((one[cell] - other[cell], *cell) for cell in one if cell in other)
     if not gaps:

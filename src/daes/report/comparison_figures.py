@@ -91,10 +91,6 @@ def stream_figures(compared: Compared) -> list[Figure]:
                     views.append(_view(compared, curves, label + suffix, metric))
                 if len(curves) > 1 and column != metric:
                     views.append(_difference(compared, curves, f"{label}, against the mean{suffix}"))
-            eighths = _eighths(compared, backbone, metric)
-            if eighths:
-                view = lines(_lines(compared, eighths, mode="lines+markers"), height=_HEIGHT)
-                views.append(View(f"by eighth{suffix}", *view))
         alt = f"{title} of each method along the stream; the table of results has where they end."
         found += _figure(compared, f"curves-{metric}", title, views, alt=alt, caption=_CAPTIONS[metric])
     return found
@@ -153,18 +149,6 @@ def _curves(compared: Compared, backbone: str, column: str, axis: str = "rows") 
             shortest = min(len(history[axis]) for history in histories)
             values = np.stack([floats(history[column])[:shortest] for history in histories])
             found += _defined(label, floats(histories[0][axis])[:shortest], values)
-    return found
-
-
-def _eighths(compared: Compared, backbone: str, metric: str) -> list[Curve]:
-    """The metric on each eighth of the stream, at the row where the eighth ends."""
-    found = []
-    for label in compared.table.methods:
-        trials = [trial for trial in compared.table.trials(label, backbone) if trial.eighths.get(metric)]
-        if trials:
-            values = np.array([trial.eighths[metric] for trial in trials])
-            ends = trials[0].rows * np.arange(1, values.shape[1] + 1) / values.shape[1]
-            found += _defined(label, ends, values)
     return found
 
 

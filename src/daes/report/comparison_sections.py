@@ -13,7 +13,7 @@ from daes.report.comparison import CEILING, Compared
 from daes.report.comparison_figures import dot_figure, epoch_figures, stream_figures
 from daes.report.content import Block, Heading, Paragraph, Section, drawn, settings
 from daes.report.learned import read_findings
-from daes.report.methods import compared_methods
+from daes.report.methods import explained
 from daes.report.run_record import read_run
 from daes.report.run_sections import notes, stream_sections
 from daes.table import Cell, Table
@@ -35,7 +35,7 @@ def comparison_sections(compared: Compared) -> list[Section]:
         *settings("Configuration", compared.common_settings()),
         *settings("Environment", about.get("environment", {})),
     ]
-    methods = compared_methods((result.method for result in compared.table.finished), compared.table.backbones)
+    methods = explained((result.method for result in compared.table.finished), compared.table.backbones)
     return [
         *sections,
         *([Section("methods", "Methods", methods)] if methods else []),

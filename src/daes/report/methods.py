@@ -33,18 +33,7 @@ MEASURES = (
 def run_methods(run: RunRecord) -> list[Block]:
     """The method and the backbone of a run, and every measure of the page."""
     model = run.config.get("model", {})
-    entries: dict[str, Any] = {}
-    if run.schema.get("numerical") and model.get("embedding") in METHODS:
-        entries["How numbers become vectors"] = METHODS[model["embedding"]]
-    if model.get("backbone") in BACKBONES:
-        entries["How vectors interact"] = BACKBONES[model["backbone"]]
-    blocks: list[Block] = []
-    for what, entry in entries.items():
-        published = f" {entry.reference}" if entry.reference else ""
-        blocks += [
-            Heading(f"{what}: {entry.title} ({entry.name})"),
-            Paragraph(f"{first_paragraph(entry.cls)}{published}"),
-        ]
+    blocks = explained([model.get("embedding")] if run.schema.get("numerical") else [], [model.get("backbone")])
     if model.get("evidence"):
         blocks += [
             Heading("Evidence"),
@@ -56,15 +45,15 @@ def run_methods(run: RunRecord) -> list[Block]:
     return [*blocks, Heading("Measures"), Table(("measure", "meaning"), MEASURES, left=frozenset({0, 1}))]
 
 
-def compared_methods(methods: Iterable[str], backbones: Iterable[str]) -> list[Block]:
-    """A table of the methods and backbones of a comparison."""
+def explained(methods: Iterable[str], backbones: Iterable[str]) -> list[Block]:
+    """A table of methods and backbones, without those that are not registered."""
     rows: list[Sequence[str]] = []
     used = list(dict.fromkeys(methods))
     for registry, names in ((METHODS, used), (RIVALS, used), (BACKBONES, dict.fromkeys(backbones))):
         for name in names:
             if name in registry:
                 entry: Any = registry[name]
-                rows.append((name, entry.title, first_paragraph(entry.cls), entry.citation or "–"))
+                rows.append((name, entry.title, first_paragraph(entry.cls), str(entry.reference or "–")))
     head = ("name", "title", "what it does", "reference")
     return [Table(head, rows, left=frozenset({0, 1, 2, 3}))] if rows else []
 

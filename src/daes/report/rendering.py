@@ -25,15 +25,11 @@ def render(page: Page) -> str:
     return html
 
 
-def plotly_code() -> bytes:
-    """The JavaScript library that draws the plots."""
-    return files("daes.report").joinpath("vendor", "plotly-cartesian.min.js").read_bytes()
-
-
 @cache
 def plotly() -> str:
-    """The compressed library in base64; page.js unpacks it."""
-    return base64.b64encode(gzip.compress(plotly_code(), mtime=0)).decode()
+    """The JavaScript library that draws the plots, compressed and in base64; page.js unpacks it."""
+    code = files("daes.report").joinpath("vendor", "plotly-cartesian.min.js").read_bytes()
+    return base64.b64encode(gzip.compress(code, mtime=0)).decode()
 
 
 @cache

@@ -14,7 +14,7 @@ from daes.report.learned_figures import encoding_figures, modulation_figure
 from daes.report.methods import run_methods
 from daes.report.performance_figures import calibration_figure, rate_figure, score_figures, throughput_figure
 from daes.report.run_record import RunRecord
-from daes.report.summary import predicted_clicks, summary
+from daes.report.summary import summary
 from daes.table import Table
 
 _LISTED = 50
@@ -27,7 +27,7 @@ def run_sections(run: RunRecord, findings: ModelFindings) -> list[Section]:
     return [
         Section("summary", "In short", summary(run, columns)),
         Section("features", "Columns", _features(run, columns)),
-        Section("scores", "Scores", _scores(run)),
+        Section("scores", "Scores", drawn(score_figures(run), "No score was recorded.", side_by_side=True)),
         Section("calibration", "Calibration", _calibration(run)),
         Section("categories", "Categories", category_blocks(run, columns)),
         *stream_sections(run, findings),
@@ -106,18 +106,12 @@ def _features(run: RunRecord, columns: Sequence[ColumnSummary]) -> list[Block]:
     return [explained, Ranking(columns[:MOST_LISTED], max(len(columns) - MOST_LISTED, 0))]
 
 
-def _scores(run: RunRecord) -> list[Block]:
-    undefined = [Paragraph(f"{name} is not defined: {reason}.", "said") for name, reason in run.undefined.items()]
-    return [*undefined, *drawn(score_figures(run), "No score was recorded.", side_by_side=True)]
-
-
 def _calibration(run: RunRecord) -> list[Block]:
     figure = calibration_figure(run.reliability) if run.reliability else None
-    calibration = run.metrics.get("calibration", float("nan"))
-    clicks = f"Over all rows the model {predicted_clicks(calibration)}. " if isfinite(calibration) else ""
     explained = Paragraph(
-        f"{clicks}Mean prediction over mean label is {fixed(calibration, 3)}; the expected calibration error, the mean "
-        f"distance of click rates from predictions, is {fixed(run.metrics.get('ece'))}."
+        f"Over all rows, mean prediction over mean label is {fixed(run.metrics.get('calibration'), 3)}; the expected "
+        "calibration error, the mean distance of click rates from predictions, is "
+        f"{fixed(run.metrics.get('ece'))}."
     )
     too_few = "There are too few predictions to draw a diagram."
     return [explained, *drawn([figure, rate_figure(run)], too_few, side_by_side=True)]

@@ -46,8 +46,7 @@ def findings(run: RunRecord, columns: Sequence[ColumnSummary]) -> Iterator[str]:
     entropy = _recent(run, "normalized_entropy")
     if isfinite(entropy):
         side = "lower" if entropy < 1 else "higher"
-        compared = f"Its LogLoss is {percent(abs(1 - entropy))} {side} than that of always predicting the click rate"
-        yield f"{compared}." if entropy < 1 else f"{compared}: so far it is worse than no model."
+        yield f"Its LogLoss is {percent(abs(1 - entropy))} {side} than that of always predicting the click rate."
     calibration = _recent(run, "calibration")
     if isfinite(calibration):
         yield f"It {predicted_clicks(calibration)}."
