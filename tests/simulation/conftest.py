@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from functools import cache
 from typing import Any
 
@@ -9,16 +10,21 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from daes.simulation import AdStream, Features
+from daes.simulation import AdStream, Features, LawDrift, Signal
+
+SIGNAL = {field.name for field in fields(Signal)}
+STILL = LawDrift(daily=0, slow=0, abrupt=0, churn=0)
 
 
 @pytest.fixture(scope="session")
 def stream() -> Callable[..., AdStream]:
-    """A stream of 20 000 rows a day, given further options."""
+    """A stream of 20 000 rows a day, given further options and those of its `Signal`; `drift` may be None."""
 
     @cache
     def make(**options: Any) -> AdStream:
-        return AdStream(**{"num_rows": 600_000, "rows_per_day": 20_000, **options})
+        signal = Signal(**{name: options.pop(name) for name in SIGNAL & options.keys()})
+        options["drift"] = options.get("drift", LawDrift()) or STILL
+        return AdStream(**{"num_rows": 600_000, "rows_per_day": 20_000, **options}, signal=signal)
 
     return make
 
@@ -26,7 +32,7 @@ def stream() -> Callable[..., AdStream]:
 @pytest.fixture(scope="session")
 def still_rows(stream: Callable[..., AdStream]) -> Features:
     """300 000 rows without drift."""
-    return stream(drift="none").features(0, 300_000)
+    return stream(drift=None).features(0, 300_000)
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +44,7 @@ def moving_rows(stream: Callable[..., AdStream]) -> Features:
 @pytest.fixture(scope="session")
 def moving_labels(stream: Callable[..., AdStream]) -> tuple[Any, Any]:
     """True probabilities and labels of those rows."""
-    return stream().click_probability(0, 400_000), stream().labels(0, 400_000)
+    return stream().click_probability(0, 400_000), stream().batch(0, 400_000).label
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ class TestBayes:
         from sklearn.metrics import log_loss, roc_auc_score
 
         source = stream()
-        probability, label = source.click_probability(0, 800), source.labels(0, 800)
+        probability, label = source.click_probability(0, 800), source.batch(0, 800).label
         probability = np.round(probability, 2).clip(0.01)  # ties
         ours = bayes_metrics(probability, label)
         assert ours.auc == pytest.approx(roc_auc_score(label, probability), abs=1e-12)

@@ -47,7 +47,7 @@ class TestLaws:
 
     def test_context_matters_unless_switched_off(self, stream):
         for strength, matters in ((1.0, True), (0.0, False)):
-            source = stream(drift="none", context_strength=strength)
+            source = stream(drift=None, context_strength=strength)
             rows = source.features(0, 30_000)
             for name, law in source.laws.items():
                 values, codes = rows.numerical[name], rows.codes[law.spec.context]

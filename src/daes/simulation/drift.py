@@ -3,7 +3,6 @@
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
-from typing import Self
 
 import numpy as np
 
@@ -33,11 +32,6 @@ class LawDrift:
         abrupt: size of the jumps.
         abrupt_every: days between them.
         churn: how fast new ids replace old ones: 1 for the lifetimes of the catalogue, 2 for half of them, 0 for never.
-
-    >>> LawDrift.parse("daily+slow") == LawDrift(abrupt=0, churn=0)
-    True
-    >>> LawDrift.parse("none") == LawDrift(daily=0, slow=0, abrupt=0, churn=0)
-    True
     """
 
     daily: float = 0.4
@@ -54,16 +48,6 @@ class LawDrift:
             if not (math.isfinite(value) and (value > 0 if positive else value >= 0)):
                 expected = "positive" if positive else "non-negative"
                 raise ValueError(f"{field.name} must be finite and {expected}, got {value}")
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Only the kinds named in `text`, joined by "+", at their default size; "none" for no drift."""
-        kinds = ("daily", "slow", "abrupt", "churn")
-        named = [] if text == "none" else text.split("+")
-        for kind in named:
-            if kind not in kinds:
-                raise ValueError(f'drift must be "none" or of {", ".join(kinds)}, joined by "+", got {text!r}')
-        return cls(**{kind: 0.0 for kind in kinds if kind not in named})
 
 
 class Clock:
