@@ -1,6 +1,5 @@
 """Parts of a simulated stream that several files test, made once."""
 
-import json
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
@@ -11,7 +10,10 @@ import pytest
 from scipy import stats
 
 from daes.simulation import AdStream, Features, LawDrift, Signal
+from daes.simulation.laws import EXP, NORMAL, WEIBULL
 
+TAILS = {"bid": 2.2, "impressions_7d": 1.2, "clicks_7d": 1.8}
+RANGES = {"discount": (0, 100), "ctr_7d": (0, 1), "user_age": (12, 99)}
 SIGNAL = {field.name for field in fields(Signal)}
 STILL = LawDrift(daily=0, slow=0, abrupt=0, churn=0)
 
@@ -52,14 +54,14 @@ def scipy_law() -> Callable[..., Any]:
     def compute(law, category):
         """The law of the positive part given a category, before rounding up, written anew on scipy.stats."""
         location, scale = law.location[category], law.scale[category]
-        if law.spec.link.name == "exp":
-            return {
-                "normal": lambda: stats.lognorm(s=scale, scale=np.exp(location)),
-                "weibull": lambda: stats.weibull_min(c=1 / scale, scale=np.exp(location)),
-                # A Lomax variable to a power is of Burr's type XII.
-                "lomax": lambda: stats.burr12(c=1 / scale, d=float(law.spec.family.name[6:-1]), scale=np.exp(location)),
-            }[law.spec.family.name.partition("(")[0]]()
-        return stats.norm(location, scale)
+        if law.spec.link is not EXP:
+            return stats.norm(location, scale)
+        if law.spec.family is NORMAL:
+            return stats.lognorm(s=scale, scale=np.exp(location))
+        if law.spec.family is WEIBULL:
+            return stats.weibull_min(c=1 / scale, scale=np.exp(location))
+        # A Lomax variable to a power is of Burr's type XII.
+        return stats.burr12(c=1 / scale, d=TAILS[law.spec.name], scale=np.exp(location))
 
     return compute
 
@@ -68,8 +70,8 @@ def scipy_law() -> Callable[..., Any]:
 def scipy_cdf(scipy_law) -> Callable[..., Any]:
     def compute(law, values, category):
         values = np.asarray(values, dtype=np.float64)
-        if law.spec.link.name != "exp":
-            low, high = json.loads(law.spec.link.name.replace("between(", "[").replace(")", "]"))
+        if law.spec.link is not EXP:
+            low, high = RANGES[law.spec.name]
             with np.errstate(divide="ignore"):
                 values = np.log(values - low) - np.log(high - values)
         return law.zero[category] + (1 - law.zero[category]) * scipy_law(law, category).cdf(values)

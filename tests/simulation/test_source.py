@@ -179,7 +179,6 @@ class TestBadArguments:
             ({"world": -1}, "world must be non-negative"),
             ({"users": 0}, "users must be positive, got 0"),
             ({"rows_per_day": 0}, "rows_per_day must be positive"),
-            ({"context_strength": -1}, "context_strength must be finite and non-negative"),
         ],
     )
     def test_values(self, options, message):

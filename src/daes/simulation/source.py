@@ -40,7 +40,6 @@ class AdStream(NumberedSource):
         world: of the laws' parameters, curves and effects; two streams of one world follow one truth.
         drift: how the laws drift; by default `LawDrift()`, in every way.
         signal: what determines a click, and how strongly; by default `Signal()`.
-        context_strength: factor of the differences between categories in the numerical laws; 0 for none.
         users: number of users at any time.
         rows_per_day: rows in a simulated day.
 
@@ -64,7 +63,6 @@ class AdStream(NumberedSource):
         world: int = 0,
         drift: LawDrift | None = None,
         signal: Signal | None = None,
-        context_strength: float = 1.0,
         users: int = 100_000,
         rows_per_day: int = 100_000,
     ) -> None:
@@ -78,12 +76,8 @@ class AdStream(NumberedSource):
             raise TypeError(f"drift must be a LawDrift, got {drift!r}")
         if not isinstance(self.signal, Signal):
             raise TypeError(f"signal must be a Signal, got {signal!r}")
-        if not 0 <= context_strength < np.inf:
-            raise ValueError(f"context_strength must be finite and non-negative, got {context_strength!r}")
         self._clock = Clock(_integer("rows_per_day", rows_per_day, 1), self.drift.daily > 0)
-        self._generator, self.truth = _make_world(
-            self.world, self.drift, _integer("users", users, 1), float(context_strength), self.signal
-        )
+        self._generator, self.truth = _make_world(self.world, self.drift, _integer("users", users, 1), self.signal)
         self.laws = self._generator.laws
         self._draws = Draws(self.seed)
         self._last_block: _Block | None = None
@@ -283,11 +277,9 @@ def open_adstream(num_rows: int = 1_000_000, **options: Any) -> Dataset:
 
 
 @lru_cache(maxsize=4)
-def _make_world(
-    world: int, drift: LawDrift, users: int, context_strength: float, signal: Signal
-) -> tuple[FeatureGenerator, Truth]:
+def _make_world(world: int, drift: LawDrift, users: int, signal: Signal) -> tuple[FeatureGenerator, Truth]:
     """What streams that differ only in seed, length and shard share; neither ever changes."""
-    generator = FeatureGenerator(world, drift, users, context_strength)
+    generator = FeatureGenerator(world, drift, users)
     return generator, Truth(generator, signal, world)
 
 
