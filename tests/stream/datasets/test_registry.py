@@ -26,8 +26,8 @@ def open_toy(*path: str, **options: object) -> Dataset:
 
 def test_datasets_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     opener = f"{__name__}:open_toy"
-    monkeypatch.setitem(DATASETS, "toy", DatasetEntry("toy", "Toy", "three rows", opener))
-    monkeypatch.setitem(DATASETS, "mine", DatasetEntry("mine", "Mine", "your rows", opener, "path"))
+    monkeypatch.setitem(DATASETS, "toy", DatasetEntry("toy", "Toy", opener))
+    monkeypatch.setitem(DATASETS, "mine", DatasetEntry("mine", "Mine", opener, "path"))
     CALLS.clear()
     data = Dataset.open("toy", rows=5)
     assert (data.schema, data.name, data.notes, data.what) == (SCHEMA, "toy", ("made of three rows",), "toy")
