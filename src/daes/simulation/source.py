@@ -183,12 +183,7 @@ class AdStream(NumberedSource):
     def to_batch(
         self, features: Features, schema: Schema | None = None, label: NDArray[np.float32] | None = None
     ) -> Batch:
-        """Features, such as those of `candidates`, as a Batch of the columns of a schema of this stream.
-
-        >>> stream = AdStream(1000)
-        >>> bool((stream.to_batch(stream.candidates(0, 5, 2)[0]).numerical == stream.batch(0, 5).numerical)[:, 0].all())
-        True
-        """
+        """Features, such as those of `candidates`, as a Batch of the columns of a schema of this stream."""
         schema = schema or self.schema
         numerical = np.empty((len(features), schema.num_numerical), dtype=np.float32)
         for column, name in enumerate(schema.numerical):
@@ -267,11 +262,7 @@ def _probability(blocks: Iterable[tuple[_Block, slice]]) -> Array:
 
 
 def open_adstream(num_rows: int = 1_000_000, **options: Any) -> Dataset:
-    """The simulated ad stream as a dataset; options are those of `AdStream`.
-
-    >>> open_adstream(1000, seed=3).num_rows
-    1000
-    """
+    """The simulated ad stream as a dataset; options are those of `AdStream`."""
     source = AdStream(num_rows, **options)
     return Dataset(source, source.schema, name="adstream", notes=["the rows are simulated"])
 
