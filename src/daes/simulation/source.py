@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daes.simulation.bayes import BayesMetrics, bayes_metrics
 from daes.simulation.draws import Array, Draws
 from daes.simulation.drift import Clock, LawDrift
 from daes.simulation.features import FeatureGenerator, Features
 from daes.simulation.fields import Vocabulary
-from daes.simulation.truth import Signal, Truth
+from daes.simulation.truth import BayesMetrics, Signal, Truth, bayes_metrics
 from daes.stream.arrow import pa
 from daes.stream.batch import Batch, batch_from_table
 from daes.stream.cursor import Cursor, NumberedCursor, Position, check_columns

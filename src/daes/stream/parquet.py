@@ -20,10 +20,7 @@ _MIN_DICTIONARY_ROWS = 16_384
 
 
 class ParquetSource(FilesSource):
-    """Rows of Parquet files, in the order of the files.
-
-    Args:
-        where: see `FilesSource`.
+    """Rows of Parquet files, in the order of the files; see `FilesSource`.
 
     Memory holds a few thousand rows of the columns read, whatever the size of files and row groups. The current file
     stays open and the footers are kept, so that a single file is opened once, however often its rows are read.
