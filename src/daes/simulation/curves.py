@@ -75,7 +75,7 @@ class Curves:
                 width = len(gram)
                 earlier = np.stack([np.zeros(width), *(gram @ other.ravel() for other in directions.values())])
                 random = standard_normals(draws, f"curve/{part}/{name}", width) / np.arange(1, width + 1)
-                curve = _orthogonal_part(random, earlier)
+                curve = random - earlier.T @ np.linalg.lstsq(earlier.T, random, rcond=None)[0]  # orthogonal to them
                 own = gram.reshape(width, len(rows), _WIDTH)[:, j, block]
                 rows[j, block] = curve / np.sqrt(curve @ own @ curve)
             directions[part] = rows / np.sqrt(rows.ravel() @ self._gram @ rows.ravel())
@@ -144,13 +144,6 @@ def _gram(bases: list[_Basis]) -> Array:
                 weighted = first.law.probabilities[:, None] * first.conditional_means
                 blocks[i][j] = weighted.T @ second.conditional_means
     return np.block(blocks)
-
-
-def _orthogonal_part(vector: Array, directions: Array) -> Array:
-    """The part of `vector` orthogonal to the rows of `directions`."""
-    weights = np.linalg.lstsq(directions.T, vector, rcond=None)[0]
-    rest: Array = vector - directions.T @ weights
-    return rest
 
 
 def _weighted_quantiles(values: Array, weights: Array, levels: tuple[float, float]) -> tuple[float, float]:

@@ -56,7 +56,7 @@ class Clock:
     The number of rows up to the fraction τ of a day grows as τ + s/2π · (sin 2π(τ − peak) + sin 2π peak), whose inverse
     is tabulated: time is a function of the row number.
 
-    >>> Clock(1000, daily=False).days(np.array([0, 500, 2000])).round(3).tolist()
+    >>> days_of_time(Clock(1000, daily=False).time(np.array([0, 500, 2000]))).tolist()
     [0.0, 0.5, 2.0]
     """
 
@@ -67,15 +67,11 @@ class Clock:
         wave = np.sin(2 * np.pi * (self._part - TRAFFIC_PEAK)) + math.sin(2 * math.pi * TRAFFIC_PEAK)
         self._rows = self._part + swing / (2 * np.pi) * wave
 
-    def days(self, rows: IntArray) -> Array:
-        """Days since the start."""
-        day, row = np.divmod(rows, self.rows_per_day)
-        part = np.interp(row / self.rows_per_day, self._rows, self._part)
-        return day + part
-
     def time(self, rows: IntArray) -> IntArray:
         """Epoch nanoseconds, never decreasing."""
-        milliseconds = (self.days(rows) * 86_400_000).astype(np.int64)  # the resolution of most logs
+        day, row = np.divmod(rows, self.rows_per_day)
+        days = day + np.interp(row / self.rows_per_day, self._rows, self._part)
+        milliseconds = (days * 86_400_000).astype(np.int64)  # the resolution of most logs
         return START + milliseconds * 1_000_000
 
 

@@ -169,7 +169,10 @@ def batch_from_table(
         _read_numbers(named_column(table, name), name, numerical[:, position])
     categorical = np.empty((rows, schema.num_categorical), dtype=np.int64)
     for position, name in enumerate(schema.categorical):
-        categorical[:, position] = _read_categories(named_column(table, name), name)
+        try:
+            categorical[:, position] = hash_column(category_text(named_column(table, name)))
+        except TypeError as error:
+            raise TypeError(f"column {name!r}: {error}") from error
     label = schema.label
     if label is not None and not require_label and label not in table.schema.names:
         label = None
@@ -223,13 +226,6 @@ def _read_numbers(column: Any, name: str, out: NDArray[Any]) -> None:
         with np.errstate(over="ignore"):
             out[start : start + len(chunk)] = chunk.to_numpy(zero_copy_only=False)
         start += len(chunk)
-
-
-def _read_categories(column: Any, name: str) -> NDArray[np.int64]:
-    try:
-        return hash_column(category_text(column))
-    except TypeError as error:
-        raise TypeError(f"column {name!r}: {error}") from error
 
 
 def _read_label(column: Any, name: str, label_map: Mapping[str, int] | None) -> NDArray[np.float32]:

@@ -67,3 +67,9 @@ def test_the_code_of_a_dataset_is_loaded_when_it_is_opened() -> None:
     )
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_every_dataset_is_known_by_its_name() -> None:
+    for name, info in DATASETS.items():
+        assert name == info.name
+        assert info.usage in (name, f"{name}:PATH", f"{name}[:ROWS]")
