@@ -23,8 +23,8 @@ def psi(first, second, bins=10):
 
 class TestDrift:
     def test_psi_moves_with_drift_and_rests_without(self, stream):
-        for kinds, moves in (("daily+slow+abrupt+churn", True), ("churn", False)):
-            source = stream(drift=kinds)
+        for drift, moves in ((LawDrift(), True), (LawDrift(daily=0, slow=0, abrupt=0), False)):
+            source = stream(drift=drift)
             for name in NAMES:
                 values = source.numbers(name, 0, 280_000)
                 segments = [part[~np.isnan(part)] for part in np.split(values, 14)]
@@ -50,7 +50,7 @@ class TestDrift:
 
     def test_no_daily_cycle_when_off(self, still_rows, stream):
         rows = still_rows
-        law = stream(drift="none").laws["bid"]
+        law = stream(drift=None).laws["bid"]
         groups = [law.rank(rows.numerical["bid"][rows.codes["hour"] == h]) for h in range(24)]
         assert stats.kruskal(*groups).pvalue > ALPHA
         wifi = [np.mean(rows.codes["connection"][rows.codes["hour"] == h] == 0) for h in range(24)]
@@ -94,7 +94,7 @@ class TestDrift:
         law = source.laws[name]
         values = rows.numerical[name]
         seen = ~np.isnan(values)
-        shift = source.truth.shifts(rows.time)[name][seen]
+        shift = source._generator.shifts(rows.time)[name][seen]
         rank, within = law.ranks(values[seen], rows.codes[law.spec.context][seen], shift)
         if law.spec.steps_per_unit in (None, 100):
             assert stats.kstest(rank, "uniform").pvalue > ALPHA

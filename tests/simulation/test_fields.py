@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from daes.simulation import LawDrift
+
 ALPHA = 1e-4  # of one test of a law; a few hundred are made, with fixed seeds
 
 
@@ -56,7 +58,7 @@ class TestCategories:
         assert len(np.unique(pairs[0])) == pairs.shape[1]
 
     def test_new_ids_appear_unless_switched_off(self, stream):
-        for drift, new in (("churn", True), ("daily+slow+abrupt", False)):
+        for drift, new in ((LawDrift(daily=0, slow=0, abrupt=0), True), (LawDrift(churn=0), False)):
             rows = stream(drift=drift, users=5000).features(0, 400_000)
             # Ten days on, creatives (3 days) are all new, of campaigns (12) and users (60) the part that has changed.
             for name, part in (("creative", 1.0), ("campaign", 10 / 12), ("user", 10 / 60)):
@@ -66,7 +68,7 @@ class TestCategories:
                 assert late == pytest.approx(part if new else 0.0, abs=0.06), name
 
     def test_users_sets_how_many_there_are(self, stream):
-        codes = stream(drift="none", users=500).features(0, 50_000).codes["user"]
+        codes = stream(drift=None, users=500).features(0, 50_000).codes["user"]
         assert len(np.unique(codes)) == pytest.approx(500, abs=12)
 
     def test_clock_fields_agree_with_time(self, stream):

@@ -25,14 +25,16 @@ class TestReading:
         assert all(len(batch) == batch_size for batch in batches[:-1])
         assert Batch.concat(batches)[:rows].equals(whole[:rows])
 
-    def test_one_seed_one_stream_whatever_its_length_and_block(self):
+    def test_one_seed_one_stream_whatever_its_length_and_block(self, monkeypatch):
         first, again = AdStream(40_000, seed=3), AdStream(None, seed=3)
         assert first.batch(0, 40_000).equals(again.batch(0, 40_000))
         assert not first.batch(0, 1000).equals(AdStream(40_000, seed=4).batch(0, 1000))
-        blocks = AdStream(40_000, seed=3, block=999)
-        assert np.array_equal(blocks.batch(0, 5000).categorical, first.batch(0, 5000).categorical)
-        assert np.allclose(blocks.batch(0, 5000).numerical, first.batch(0, 5000).numerical, rtol=1e-5, equal_nan=True)
-        assert np.allclose(blocks.click_probability(0, 5000), first.click_probability(0, 5000), rtol=1e-4)
+        batch, probability = first.batch(0, 5000), first.click_probability(0, 5000)
+        monkeypatch.setattr("daes.simulation.source._BLOCK", 999)
+        blocks = AdStream(40_000, seed=3)
+        assert np.array_equal(blocks.batch(0, 5000).categorical, batch.categorical)
+        assert np.allclose(blocks.batch(0, 5000).numerical, batch.numerical, rtol=1e-5, equal_nan=True)
+        assert np.allclose(blocks.click_probability(0, 5000), probability, rtol=1e-4)
 
     def test_seek_continues_with_the_same_boundaries(self):
         source = AdStream(30_000, seed=3)
@@ -72,11 +74,13 @@ class TestReading:
         whole = AdStream(5000, seed=2)
         batches = list(whole.iter_batches(whole.schema, batch_size))
         for rank in range(3):
-            shard = AdStream(5000, seed=2, shard=(rank, 3))
+            shard = AdStream(5000, seed=2)
+            shard.configure(shard=(rank, 3))
             own = list(shard.iter_batches(shard.schema, batch_size))
             assert len(own) == len(batches[rank::3])
             assert all(a.equals(b) for a, b in zip(own, batches[rank::3], strict=True))
-        resumed = AdStream(5000, seed=2, shard=(1, 3))
+        resumed = AdStream(5000, seed=2)
+        resumed.configure(shard=(1, 3))
         next(resumed.iter_batches(resumed.schema, batch_size))
         rest = list(resumed.iter_batches(resumed.schema, batch_size))
         assert all(a.equals(b) for a, b in zip(rest, batches[4::3], strict=True))
@@ -158,7 +162,7 @@ class TestCandidates:
         assert np.allclose(few[1].numerical["price"][:50], many[1].numerical["price"][10:], rtol=1e-5)
 
     def test_candidates_follow_the_same_laws(self, discrete_ks, observed, stream):
-        source = stream(drift="none")
+        source = stream(drift=None)
         other = source.candidates(0, 50_000, 2)[1]
         for name in ("price", "bid", "impressions_7d", "ctr_7d", "distance_km"):
             assert discrete_ks(observed(other, name), source.laws[name].rank)[1] > ALPHA
@@ -175,26 +179,15 @@ class TestBadArguments:
             ({"world": -1}, "world must be non-negative"),
             ({"users": 0}, "users must be positive, got 0"),
             ({"rows_per_day": 0}, "rows_per_day must be positive"),
-            ({"block": 0}, "block must be positive"),
-            ({"base_rate": 0.0}, "base_rate must be between 0 and 1, got 0.0"),
-            ({"base_rate": float("nan")}, "base_rate must be"),
-            ({"signal": {"price": 1.0}}, "signal must have no keys except value, rank, context_rank"),
-            ({"signal": {"value": -1.0, "rank": 2.0}}, "value must be finite and non-negative, got -1.0"),
-            ({"signal": {"value": 0.0}}, "one of value, rank and context_rank must be positive"),
-            ({"numerical": -0.5}, "numerical must be finite and non-negative, got -0.5"),
-            ({"categorical": float("inf")}, "categorical must be finite"),
-            ({"rank_law": "past"}, "rank_law must be one of .*got 'past'"),
-            ({"context_strength": -1}, "context_strength must be finite and non-negative"),
-            ({"drift": "weekly"}, "drift must be .*got 'weekly'"),
-            ({"drift": ""}, "drift must be"),
-            ({"shard": (2, 2)}, "shard must be"),
         ],
     )
     def test_values(self, options, message):
         with pytest.raises(ValueError, match=message):
             AdStream(**options)
 
-    @pytest.mark.parametrize("options", [{"num_rows": 1e6}, {"seed": 0.5}, {"users": "many"}, {"drift": 3}])
+    @pytest.mark.parametrize(
+        "options", [{"num_rows": 1e6}, {"seed": 0.5}, {"users": "many"}, {"drift": "none"}, {"signal": {"rank": 1}}]
+    )
     def test_types(self, options):
         with pytest.raises(TypeError, match=f"{next(iter(options))} must be"):
             AdStream(**options)
@@ -207,9 +200,24 @@ class TestBadArguments:
         with pytest.raises(ValueError, match=message):
             LawDrift(**options)
 
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"base_rate": 0.0}, "base_rate must be between 0 and 1, got 0.0"),
+            ({"base_rate": float("nan")}, "base_rate must be"),
+            ({"value": -1.0}, "value must be finite and non-negative, got -1.0"),
+            ({"value": 0, "rank": 0, "context_rank": 0}, "one of value, rank and context_rank must be positive"),
+            ({"numerical": -0.5}, "numerical must be finite and non-negative, got -0.5"),
+            ({"categorical": float("inf")}, "categorical must be finite"),
+        ],
+    )
+    def test_signal(self, options, message):
+        with pytest.raises(ValueError, match=message):
+            Signal(**options)
+
     def test_rows_and_columns(self):
         source = AdStream(100)
-        for call in (source.batch, source.table, source.features, source.click_probability, source.labels):
+        for call in (source.batch, source.table, source.features, source.click_probability):
             for start, stop in ((-1, 5), (5, 4), (0, 101)):
                 with pytest.raises(ValueError, match="rows must be 0 ≤ start ≤ stop ≤ 100"):
                     call(start, stop)
@@ -235,6 +243,5 @@ class TestBadArguments:
             AdStream(100).seek(position)
 
     def test_signal_is_scaled(self):
-        signal = AdStream(0, signal={"value": 2, "rank": 2}).signal
+        signal = Signal(value=2, rank=2, context_rank=0)
         assert (signal.value, signal.rank, signal.context_rank) == (0.5, 0.5, 0.0)
-        assert AdStream(0).signal == Signal()

@@ -91,15 +91,6 @@ class TestBatch:
             changed[name][-1] = 77
             assert not batch.equals(Batch(**changed)), name
 
-    def test_missing_rate(self) -> None:
-        batch = random_batch(50)
-        numerical, categorical = batch.missing_rate()
-        assert numerical.tolist() == [sum(map(np.isnan, column.tolist())) / 50 for column in batch.numerical.T]
-        assert categorical.tolist() == [column.tolist().count(0) / 50 for column in batch.categorical.T]
-        numerical, categorical = batch[:0].missing_rate()
-        assert np.isnan(numerical).all()
-        assert (numerical.shape, categorical.shape) == ((3,), (2,))
-
     def test_refuses_what_is_not_a_batch(self) -> None:
         good = random_batch(3)
         with pytest.raises(TypeError, match=r"numerical must be a float32 array .* float64 \(3, 3\)"):

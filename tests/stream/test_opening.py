@@ -87,7 +87,7 @@ def test_tables_and_frames() -> None:
 
 
 def test_shards_and_options(folder: Path) -> None:
-    source = open_source(folder / "rows.csv", bad_rows="skip")
+    source = open_source(folder / "rows.csv")
     source.configure(shard=(1, 2))
     assert [batch.numerical[0, 0] for batch in source.iter_batches(SCHEMA, 1)] == [2.0]
     with pytest.raises(TypeError, match=r"options of CSV files: separator; .*rows\.parquet is a Parquet file"):

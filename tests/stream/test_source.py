@@ -53,6 +53,11 @@ def parquet_files(folder: Path) -> list[Path]:
     return paths
 
 
+def skipping(source: CsvSource) -> CsvSource:
+    source.configure(bad_rows="skip")
+    return source
+
+
 def csv_files(folder: Path, ending: str) -> list[Path]:
     paths = []
     for number in range(len(CUTS) - 1):
@@ -72,7 +77,7 @@ MAKERS: dict[str, Callable[[Path], Source]] = {
     "reader": lambda folder: ReaderSource(lambda: TABLE.to_reader(max_chunksize=6)),
     "parquet": lambda folder: ParquetSource(parquet_files(folder)),
     "csv": lambda folder: CsvSource(csv_files(folder, ".csv")),
-    "csv, skipping": lambda folder: CsvSource(csv_files(folder, ".csv"), bad_rows="skip"),
+    "csv, skipping": lambda folder: skipping(CsvSource(csv_files(folder, ".csv"))),
     "csv.gz": lambda folder: CsvSource(csv_files(folder, ".csv.gz")),
     "tsv.zst": lambda folder: CsvSource(csv_files(folder, ".tsv.zst")),
     "prefetch": lambda folder: Prefetch(ParquetSource(parquet_files(folder)), depth=2),

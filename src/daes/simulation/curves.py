@@ -52,12 +52,6 @@ class Curves:
         for j, basis in enumerate(self._bases.values()):
             basis.choose({part: rows[j] for part, rows in self._coefficients.items()})
 
-    def covariance(self) -> Array:
-        """Covariance of the three parts under the reference law. **Shape**: (3, 3), diagonal but for rounding."""
-        vectors = np.stack([self._coefficients[part].ravel() for part in PARTS])
-        covariance: Array = vectors @ self._gram @ vectors.T
-        return covariance
-
     def parts(
         self,
         numerical: Mapping[str, NDArray[np.float32]],
@@ -65,10 +59,10 @@ class Curves:
         shifts: Mapping[str, Array],
         num_rows: int,
     ) -> dict[str, Array]:
-        """The three parts, (num_rows,) each; ranks are those in laws moved by `shifts` (0 for a name not in it)."""
+        """The three parts, (num_rows,) each; ranks are those in laws moved by `shifts`."""
         parts = {part: np.zeros(num_rows) for part in PARTS}
         for name, basis in self._bases.items():
-            basis.add_to(parts, numerical[name], codes[basis.law.spec.context], shifts.get(name, 0.0))
+            basis.add_to(parts, numerical[name], codes[basis.law.spec.context], shifts[name])
         return parts
 
     def _choose(self, draws: Draws) -> dict[str, Array]:
@@ -81,7 +75,7 @@ class Curves:
                 width = len(gram)
                 earlier = np.stack([np.zeros(width), *(gram @ other.ravel() for other in directions.values())])
                 random = standard_normals(draws, f"curve/{part}/{name}", width) / np.arange(1, width + 1)
-                curve = _orthogonal_part(random, earlier)
+                curve = random - earlier.T @ np.linalg.lstsq(earlier.T, random, rcond=None)[0]  # orthogonal to them
                 own = gram.reshape(width, len(rows), _WIDTH)[:, j, block]
                 rows[j, block] = curve / np.sqrt(curve @ own @ curve)
             directions[part] = rows / np.sqrt(rows.ravel() @ self._gram @ rows.ravel())
@@ -118,9 +112,7 @@ class _Basis:
             _tabulate(coefficients[part][_BLOCKS[part]], self.means[_BLOCKS[part]]) for part in PARTS[1:]
         )
 
-    def add_to(
-        self, parts: dict[str, Array], values: NDArray[np.float32], category: IntArray, shift: float | Array
-    ) -> None:
+    def add_to(self, parts: dict[str, Array], values: NDArray[np.float32], category: IntArray, shift: Array) -> None:
         """Add the three curves at these values to `parts`."""
         missing = np.isnan(values)
         gaps = bool(missing.any())
@@ -152,13 +144,6 @@ def _gram(bases: list[_Basis]) -> Array:
                 weighted = first.law.probabilities[:, None] * first.conditional_means
                 blocks[i][j] = weighted.T @ second.conditional_means
     return np.block(blocks)
-
-
-def _orthogonal_part(vector: Array, directions: Array) -> Array:
-    """The part of `vector` orthogonal to the rows of `directions`."""
-    weights = np.linalg.lstsq(directions.T, vector, rcond=None)[0]
-    rest: Array = vector - directions.T @ weights
-    return rest
 
 
 def _weighted_quantiles(values: Array, weights: Array, levels: tuple[float, float]) -> tuple[float, float]:

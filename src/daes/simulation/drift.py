@@ -3,7 +3,6 @@
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
-from typing import Self
 
 import numpy as np
 
@@ -33,11 +32,6 @@ class LawDrift:
         abrupt: size of the jumps.
         abrupt_every: days between them.
         churn: how fast new ids replace old ones: 1 for the lifetimes of the catalogue, 2 for half of them, 0 for never.
-
-    >>> LawDrift.parse("daily+slow") == LawDrift(abrupt=0, churn=0)
-    True
-    >>> LawDrift.parse("none") == LawDrift(daily=0, slow=0, abrupt=0, churn=0)
-    True
     """
 
     daily: float = 0.4
@@ -55,16 +49,6 @@ class LawDrift:
                 expected = "positive" if positive else "non-negative"
                 raise ValueError(f"{field.name} must be finite and {expected}, got {value}")
 
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Only the kinds named in `text`, joined by "+", at their default size; "none" for no drift."""
-        kinds = ("daily", "slow", "abrupt", "churn")
-        named = [] if text == "none" else text.split("+")
-        for kind in named:
-            if kind not in kinds:
-                raise ValueError(f'drift must be "none" or of {", ".join(kinds)}, joined by "+", got {text!r}')
-        return cls(**{kind: 0.0 for kind in kinds if kind not in named})
-
 
 class Clock:
     """When each row occurs: `rows_per_day` rows per day, denser in the evening if traffic has a daily cycle.
@@ -72,7 +56,7 @@ class Clock:
     The number of rows up to the fraction τ of a day grows as τ + s/2π · (sin 2π(τ − peak) + sin 2π peak), whose inverse
     is tabulated: time is a function of the row number.
 
-    >>> Clock(1000, daily=False).days(np.array([0, 500, 2000])).round(3).tolist()
+    >>> days_of_time(Clock(1000, daily=False).time(np.array([0, 500, 2000]))).tolist()
     [0.0, 0.5, 2.0]
     """
 
@@ -83,15 +67,11 @@ class Clock:
         wave = np.sin(2 * np.pi * (self._part - TRAFFIC_PEAK)) + math.sin(2 * math.pi * TRAFFIC_PEAK)
         self._rows = self._part + swing / (2 * np.pi) * wave
 
-    def days(self, rows: IntArray) -> Array:
-        """Days since the start."""
-        day, row = np.divmod(rows, self.rows_per_day)
-        part = np.interp(row / self.rows_per_day, self._rows, self._part)
-        return day + part
-
     def time(self, rows: IntArray) -> IntArray:
         """Epoch nanoseconds, never decreasing."""
-        milliseconds = (self.days(rows) * 86_400_000).astype(np.int64)  # the resolution of most logs
+        day, row = np.divmod(rows, self.rows_per_day)
+        days = day + np.interp(row / self.rows_per_day, self._rows, self._part)
+        milliseconds = (days * 86_400_000).astype(np.int64)  # the resolution of most logs
         return START + milliseconds * 1_000_000
 
 

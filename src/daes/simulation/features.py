@@ -67,18 +67,15 @@ class FeatureGenerator:
         world: determines the laws' parameters, phases and jumps.
         drift: how the laws drift.
         users: number of user slots.
-        context_strength: factor of the differences between categories in the numerical laws.
     """
 
-    def __init__(self, world: int, drift: LawDrift, users: int, context_strength: float) -> None:
+    def __init__(self, world: int, drift: LawDrift, users: int) -> None:
         draws = Draws(world)
         self.drift = drift
         fields = categorical_fields(users, drift.daily > 0, drift.churn)
         self.fields = {field.name: field for field in fields}
         probabilities = {f.name: f.probabilities[0] for f in fields if isinstance(f, ChoiceField) and f.parent is None}
-        self.laws = {
-            spec.name: NumericalLaw(spec, probabilities[spec.context], draws, context_strength) for spec in NUMERICAL
-        }
+        self.laws = {spec.name: NumericalLaw(spec, probabilities[spec.context], draws) for spec in NUMERICAL}
         self.shifts = Shifts(drift, list(self.laws), draws)
 
     def observed_probability(self, name: str) -> Array:

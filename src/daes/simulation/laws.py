@@ -46,14 +46,12 @@ class Family:
     """A standard law on the latent scale: how to draw it, and its distribution function.
 
     Args:
-        name: for messages and documentation.
         num_uniforms: how many uniforms make one value.
         draw: that many arrays of uniforms → latent values.
         cdf: distribution function, elementwise.
         low, high: where all but 1e-9 of the mass lies on either side.
     """
 
-    name: str
     num_uniforms: int
     draw: Callable[..., Array]
     cdf: Callable[[Array], Array]
@@ -66,7 +64,6 @@ def _normal_cdf(points: Array) -> Array:
 
 
 NORMAL = Family(
-    "normal",
     2,
     lambda radius, angle: np.sqrt(-2 * np.log(radius)) * np.cos(2 * np.pi * angle),  # Box–Muller
     _normal_cdf,
@@ -76,7 +73,6 @@ NORMAL = Family(
 """With an exponential link the lognormal law."""
 
 WEIBULL = Family(
-    "weibull",
     1,
     lambda uniform: np.log(-np.log(uniform)),
     lambda points: -np.expm1(-np.exp(points)),
@@ -89,7 +85,6 @@ WEIBULL = Family(
 def lomax(tail: float) -> Family:
     """Pareto's law of the second kind: P(X > x) = (1 + x)^(−tail) for x = exp(latent value)."""
     return Family(
-        f"lomax({tail:g})",
         1,
         lambda uniform: np.log(np.expm1(np.log(uniform) / -tail)),
         lambda points: -np.expm1(-tail * np.logaddexp(0, points)),
@@ -113,12 +108,11 @@ def _standard_table(family: Family) -> Tabulated:
 class Link:
     """An increasing map from the latent scale to the feature's own, with its inverse."""
 
-    name: str
     forward: Callable[[Array], Array]
     inverse: Callable[[Array], Array]
 
 
-EXP = Link("exp", np.exp, lambda values: np.log(np.maximum(values, 1e-30)))
+EXP = Link(np.exp, lambda values: np.log(np.maximum(values, 1e-30)))
 
 
 def between(low: float, high: float) -> Link:
@@ -128,7 +122,7 @@ def between(low: float, high: float) -> Link:
         share = np.clip((values - low) / (high - low), 1e-15, 1 - 1e-15)
         return np.log(share / (1 - share))
 
-    return Link(f"between({low:g}, {high:g})", lambda latent: low + (high - low) / (1 + np.exp(-latent)), inverse)
+    return Link(lambda latent: low + (high - low) / (1 + np.exp(-latent)), inverse)
 
 
 @dataclass(frozen=True)
@@ -184,26 +178,24 @@ class NumericalLaw:
         spec: the feature.
         probabilities: P(c) of its context field, (C,).
         draws: the world, which decides which category gets which parameters.
-        strength: factor of all differences between categories; at 0 the law does not depend on its context.
 
     Attributes:
         location, scale, zero, missing: the parameters of the categories, (C,) each.
     """
 
-    def __init__(self, spec: NumericalSpec, probabilities: Array, draws: Draws, strength: float) -> None:
+    def __init__(self, spec: NumericalSpec, probabilities: Array, draws: Draws) -> None:
         self.spec, self.probabilities = spec, probabilities
 
         def spread(parameter: str) -> Array:
             """−1 … 1 in even steps, in the order that this world gives the categories."""
             order = np.argsort(draws.uniform(f"{spec.name}/{parameter}", 0, len(probabilities)))
-            return strength * np.linspace(-1, 1, len(probabilities))[order]
+            return np.linspace(-1, 1, len(probabilities))[order]
 
         def probability(parameter: str, low: float, high: float) -> Array:
-            # A strength above 1 must not push a probability out of its range.
-            return (low + high) / 2 + (high - low) / 2 * np.clip(spread(parameter), -1, 1)
+            return (low + high) / 2 + (high - low) / 2 * spread(parameter)
 
         self.location = spec.location[0] + spec.location[1] * spread("location")
-        self.scale = spec.scale[0] * np.exp(spec.scale[1] * np.clip(spread("scale"), -1, 1))
+        self.scale = spec.scale[0] * np.exp(spec.scale[1] * spread("scale"))
         self.zero = probability("zero", *spec.zero)
         self.missing = probability("missing", *spec.missing)
         self._unit = spec.scale[0]

@@ -1,20 +1,18 @@
 """The simulated ad stream: rows by number, and a source of batches."""
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daes.simulation.bayes import BayesMetrics, bayes_metrics
-from daes.simulation.curves import PARTS
 from daes.simulation.draws import Array, Draws
 from daes.simulation.drift import Clock, LawDrift
 from daes.simulation.features import FeatureGenerator, Features
 from daes.simulation.fields import Vocabulary
-from daes.simulation.truth import Signal, Truth
+from daes.simulation.truth import BayesMetrics, Signal, Truth, bayes_metrics
 from daes.stream.arrow import pa
 from daes.stream.batch import Batch, batch_from_table
 from daes.stream.cursor import Cursor, NumberedCursor, Position, check_columns
@@ -23,6 +21,7 @@ from daes.stream.schema import Schema
 from daes.stream.source import NumberedSource
 
 LABEL, TIME = "click", "time"
+_BLOCK = 16_384
 
 
 class AdStream(NumberedSource):
@@ -38,17 +37,10 @@ class AdStream(NumberedSource):
         num_rows: length of the stream; None for an endless one.
         seed: of the rows.
         world: of the laws' parameters, curves and effects; two streams of one world follow one truth.
-        drift: kinds joined by "+" out of daily, slow, abrupt, churn; "none"; or a `LawDrift` with sizes and periods.
-        base_rate: long-run click rate.
-        signal: proportions of the numerical signal that come from "value", "rank" and "context_rank", scaled to sum to
-            1; by default .2, .4 and .4.
-        numerical, categorical, interactions, missing: standard deviation of the parts of the logit.
-        rank_law: whether ranks are those in the law of the moment ("current") or without drift ("reference").
-        context_strength: factor of the differences between categories in the numerical laws; 0 for none.
+        drift: how the laws drift; by default `LawDrift()`, in every way.
+        signal: what determines a click, and how strongly; by default `Signal()`.
         users: number of users at any time.
         rows_per_day: rows in a simulated day.
-        shard: `(rank, world)` of a distributed reader; batch i belongs to the rank with i % world == rank.
-        block: rows made at once; changes nothing except, possibly, the last bit of a number.
 
     >>> stream = AdStream(1000, seed=1)
     >>> batch = next(stream.iter_batches(stream.schema, 256))
@@ -60,52 +52,33 @@ class AdStream(NumberedSource):
     True
     """
 
+    _rows_at_once = _BLOCK
+
     def __init__(
         self,
         num_rows: int | None = 1_000_000,
         seed: int = 0,
         *,
         world: int = 0,
-        drift: str | LawDrift = "daily+slow+abrupt+churn",
-        base_rate: float = 0.1,
-        signal: Mapping[str, float] | None = None,
-        numerical: float = 1.0,
-        categorical: float = 0.7,
-        interactions: float = 0.4,
-        missing: float = 0.15,
-        rank_law: str = "current",
-        context_strength: float = 1.0,
+        drift: LawDrift | None = None,
+        signal: Signal | None = None,
         users: int = 100_000,
         rows_per_day: int = 100_000,
-        shard: tuple[int, int] | None = None,
-        block: int = 16_384,
     ) -> None:
         super().__init__()
-        self.configure(shard=shard)
         self._num_rows = None if num_rows is None else _integer("num_rows", num_rows, 0)
         self.seed = _integer("seed", seed, 0)
         self.world = _integer("world", world, 0)
-        self.drift = LawDrift.parse(drift) if isinstance(drift, str) else drift
+        self.drift = LawDrift() if drift is None else drift
+        self.signal = Signal() if signal is None else signal
         if not isinstance(self.drift, LawDrift):
-            raise TypeError(f"drift must be a string or a LawDrift, got {drift!r}")
-        if not 0 <= context_strength < np.inf:
-            raise ValueError(f"context_strength must be finite and non-negative, got {context_strength!r}")
-        self.signal = Signal(
-            **_proportions(signal),
-            numerical=numerical,
-            categorical=categorical,
-            interactions=interactions,
-            missing=missing,
-            base_rate=base_rate,
-            rank_law=rank_law,
-        )
+            raise TypeError(f"drift must be a LawDrift, got {drift!r}")
+        if not isinstance(self.signal, Signal):
+            raise TypeError(f"signal must be a Signal, got {signal!r}")
         self._clock = Clock(_integer("rows_per_day", rows_per_day, 1), self.drift.daily > 0)
-        self._generator, self.truth = _make_world(
-            self.world, self.drift, _integer("users", users, 1), float(context_strength), self.signal
-        )
+        self._generator, self.truth = _make_world(self.world, self.drift, _integer("users", users, 1), self.signal)
         self.laws = self._generator.laws
         self._draws = Draws(self.seed)
-        self._block_rows = self._rows_at_once = _integer("block", block, 1)
         self._last_block: _Block | None = None
         self._vocabularies = {name: Vocabulary(field) for name, field in self._generator.fields.items()}
 
@@ -131,10 +104,6 @@ class AdStream(NumberedSource):
     def click_probability(self, start: int, stop: int) -> Array:
         """The true P(click) of rows start … stop − 1. **Shape**: (stop − start,)."""
         return _probability(self._blocks(start, stop))
-
-    def labels(self, start: int, stop: int) -> NDArray[np.float32]:
-        """Clicks of rows start … stop − 1, 0 or 1. **Shape**: (stop − start,)."""
-        return self._clicks(start, self.click_probability(start, stop))
 
     def bayes_metrics(self, start: int = 0, stop: int | None = None) -> BayesMetrics:
         """What the true probabilities score on rows start … stop − 1 (None: to the end); no model can do better.
@@ -213,12 +182,7 @@ class AdStream(NumberedSource):
     def to_batch(
         self, features: Features, schema: Schema | None = None, label: NDArray[np.float32] | None = None
     ) -> Batch:
-        """Features, such as those of `candidates`, as a Batch of the columns of a schema of this stream.
-
-        >>> stream = AdStream(1000)
-        >>> bool((stream.to_batch(stream.candidates(0, 5, 2)[0]).numerical == stream.batch(0, 5).numerical)[:, 0].all())
-        True
-        """
+        """Features, such as those of `candidates`, as a Batch of the columns of a schema of this stream."""
         schema = schema or self.schema
         numerical = np.empty((len(features), schema.num_numerical), dtype=np.float32)
         for column, name in enumerate(schema.numerical):
@@ -251,9 +215,9 @@ class AdStream(NumberedSource):
         if not ordered or (self.num_rows is not None and stop > self.num_rows):
             end = "" if self.num_rows is None else f" ≤ {self.num_rows}"
             raise ValueError(f"rows must be 0 ≤ start ≤ stop{end}, got start={start!r}, stop={stop!r}")
-        for number in range(start // self._block_rows, max(start, stop - 1) // self._block_rows + 1):
-            first = number * self._block_rows
-            yield number, slice(max(start - first, 0), min(stop - first, self._block_rows))
+        for number in range(start // _BLOCK, max(start, stop - 1) // _BLOCK + 1):
+            first = number * _BLOCK
+            yield number, slice(max(start - first, 0), min(stop - first, _BLOCK))
 
     def _blocks(self, start: int, stop: int) -> Iterator[tuple["_Block", slice]]:
         for number, rows in self._spans(start, stop):
@@ -262,8 +226,8 @@ class AdStream(NumberedSource):
             yield self._last_block, rows
 
     def _draw(self, number: int, names: list[str] | None = None) -> Features:
-        first = number * self._block_rows
-        time = self._clock.time(np.arange(first, first + self._block_rows))
+        first = number * _BLOCK
+        time = self._clock.time(np.arange(first, first + _BLOCK))
         return self._generator.draw(self._draws, first, time, names=names)
 
     def _is_native(self, schema: Schema) -> bool:
@@ -297,30 +261,16 @@ def _probability(blocks: Iterable[tuple[_Block, slice]]) -> Array:
 
 
 def open_adstream(num_rows: int = 1_000_000, **options: Any) -> Dataset:
-    """The simulated ad stream as a dataset; options are those of `AdStream`.
-
-    >>> open_adstream(1000, seed=3).num_rows
-    1000
-    """
+    """The simulated ad stream as a dataset; options are those of `AdStream`."""
     source = AdStream(num_rows, **options)
     return Dataset(source, source.schema, name="adstream", notes=["the rows are simulated"])
 
 
 @lru_cache(maxsize=4)
-def _make_world(
-    world: int, drift: LawDrift, users: int, context_strength: float, signal: Signal
-) -> tuple[FeatureGenerator, Truth]:
+def _make_world(world: int, drift: LawDrift, users: int, signal: Signal) -> tuple[FeatureGenerator, Truth]:
     """What streams that differ only in seed, length and shard share; neither ever changes."""
-    generator = FeatureGenerator(world, drift, users, context_strength)
+    generator = FeatureGenerator(world, drift, users)
     return generator, Truth(generator, signal, world)
-
-
-def _proportions(signal: Mapping[str, float] | None) -> dict[str, float]:
-    if signal is None:
-        return {}
-    if not signal.keys() <= set(PARTS):
-        raise ValueError(f"signal must have no keys except {', '.join(PARTS)}, got {dict(signal)}")
-    return {part: signal.get(part, 0.0) for part in PARTS}
 
 
 def _integer(name: str, value: Any, least: int | None = None) -> int:

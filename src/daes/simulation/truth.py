@@ -3,7 +3,7 @@
     logit P(click) = intercept + value + rank + context_rank + missing + categorical + interaction
 
 value, rank and context_rank are the numerical parts (`curves`). Drift moves raw values, and with them the value part;
-ranks are those in the law of the moment (`rank_law="current"`) or in the law without drift (`"reference"`). Then
+ranks are those in the law of the moment. Then
 
     missing      = Σ_j ±(1[x_j missing] − its mean): a missing value is informative
     categorical  = Σ_f weight_f · effect_f(code): uniform effects, smaller for ids; those of the hour follow a wave
@@ -17,6 +17,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from daes.simulation.curves import PARTS, Curves
 from daes.simulation.draws import Array, Draws, IntArray, uniform_of_code
@@ -34,7 +35,6 @@ PAIRS = (
 )
 ID_WEIGHTS = {"user": 0.5, "site": 0.7, "advertiser": 0.7, "campaign": 0.5, "creative": 0.5}
 """Of main effects; other fields have 1. What a short stream cannot learn should not dominate."""
-RANK_LAWS = ("current", "reference")
 _SAMPLE_DAYS = 28
 _SAMPLE_ROWS = _SAMPLE_DAYS * 2400
 
@@ -47,7 +47,6 @@ class Signal:
         value, rank, context_rank: proportions of the numerical variance; scaled to sum to 1.
         numerical, categorical, interactions, missing: standard deviation of each part of the logit.
         base_rate: long-run click rate, in (0, 1).
-        rank_law: "current" ranks a value in the law of its moment, "reference" in the law without drift.
 
     >>> Signal(value=1, rank=3, context_rank=0).rank
     0.75
@@ -61,7 +60,6 @@ class Signal:
     interactions: float = 0.4
     missing: float = 0.15
     base_rate: float = 0.1
-    rank_law: str = "current"
 
     def __post_init__(self) -> None:
         for name in (*PARTS, "numerical", "categorical", "interactions", "missing"):
@@ -76,15 +74,12 @@ class Signal:
             object.__setattr__(self, part, getattr(self, part) / total)
         if not 0 < self.base_rate < 1:
             raise ValueError(f"base_rate must be between 0 and 1, got {self.base_rate}")
-        if self.rank_law not in RANK_LAWS:
-            raise ValueError(f"rank_law must be one of {RANK_LAWS}, got {self.rank_law!r}")
 
 
 class Truth:
     """The click probability of any features (formulas in the module)."""
 
     def __init__(self, generator: FeatureGenerator, signal: Signal, world: int) -> None:
-        self.signal = signal
         self._generator = generator
         draws = Draws(world)
         variances = {part: signal.numerical**2 * getattr(signal, part) for part in PARTS}
@@ -106,13 +101,9 @@ class Truth:
         self.intercept = 0.0
         self.intercept = _intercept(self.logit(sample), signal.base_rate)
 
-    def shifts(self, time: IntArray) -> dict[str, Array]:
-        """How far each numerical law has drifted at these times (epoch nanoseconds), in its units."""
-        return self._generator.shifts(time)
-
     def parts(self, features: Features) -> dict[str, Array]:
         """The six parts of the logit besides the intercept. **Shape** of each: (n,)."""
-        shifts = self.shifts(features.time) if self.signal.rank_law == "current" else {}
+        shifts = self._generator.shifts(features.time)
         parts = self.curves.parts(features.numerical, features.codes, shifts, len(features))
         others = (self._missing_part, self._categorical_part, self._interaction_part)
         for (part, scale), make in zip(self._scales.items(), others, strict=True):
@@ -173,6 +164,35 @@ class Truth:
         table: Array = sides[0] @ sides[1].T
         table /= table.std()
         return table
+
+
+@dataclass(frozen=True)
+class BayesMetrics:
+    """Scores of the true click probabilities against the labels that the stream drew.
+
+    No model can do better on the same rows. NaN where undefined: an AUC without both classes, both without rows.
+    """
+
+    auc: float
+    logloss: float
+
+
+def bayes_metrics(probability: NDArray[np.float64], label: NDArray[np.float32]) -> BayesMetrics:
+    """Score true probabilities. **Shape**: both (n,).
+
+    >>> bayes_metrics(np.array([0.2, 0.8]), np.array([0, 1], dtype=np.float32)).auc
+    1.0
+    """
+    if not len(probability):
+        return BayesMetrics(auc=float("nan"), logloss=float("nan"))
+    _, group = np.unique(probability, return_inverse=True)
+    clicks, others = (np.bincount(group, weights=weights) for weights in (label, 1 - label))
+    below = np.cumsum(others) - others  # non-clicks of a lower probability; those of the same count half
+    pairs = float(clicks.sum() * others.sum())
+    loss = -np.log(np.where(label > 0, probability, 1 - probability))
+    return BayesMetrics(
+        auc=float(clicks @ (below + others / 2)) / pairs if pairs > 0 else float("nan"), logloss=float(loss.mean())
+    )
 
 
 def _effect(codes: IntArray, salt: int) -> Array:

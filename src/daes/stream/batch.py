@@ -115,12 +115,6 @@ class Batch:
             np.array_equal(mine[name], theirs[name], equal_nan=mine[name].dtype.kind == "f") for name in mine
         )
 
-    def missing_rate(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The fraction of missing values in each numerical (q,) and categorical (p,) column; NaN without rows."""
-        if not len(self):
-            return np.full(self.numerical.shape[1], np.nan), np.full(self.categorical.shape[1], np.nan)
-        return np.isnan(self.numerical).mean(axis=0), (self.categorical == 0).mean(axis=0)
-
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays by name, except those that are None: `Batch(**batch.arrays())` is the same batch."""
         found = vars(self)
@@ -166,8 +160,6 @@ def batch_from_table(
     >>> batch = batch_from_table(table, Schema("click", ("price",), ("city",)))
     >>> batch.numerical.tolist(), batch.label.tolist()
     ([[0.5], [nan]], [0.0, 1.0])
-    >>> batch.missing_rate()
-    (array([0.5]), array([0.5]))
     """
     if not isinstance(table, pa.Table | pa.RecordBatch):
         raise TypeError(f"table must be a pyarrow Table or RecordBatch, got {type(table).__name__}")
@@ -177,7 +169,10 @@ def batch_from_table(
         _read_numbers(named_column(table, name), name, numerical[:, position])
     categorical = np.empty((rows, schema.num_categorical), dtype=np.int64)
     for position, name in enumerate(schema.categorical):
-        categorical[:, position] = _read_categories(named_column(table, name), name)
+        try:
+            categorical[:, position] = hash_column(category_text(named_column(table, name)))
+        except TypeError as error:
+            raise TypeError(f"column {name!r}: {error}") from error
     label = schema.label
     if label is not None and not require_label and label not in table.schema.names:
         label = None
@@ -231,13 +226,6 @@ def _read_numbers(column: Any, name: str, out: NDArray[Any]) -> None:
         with np.errstate(over="ignore"):
             out[start : start + len(chunk)] = chunk.to_numpy(zero_copy_only=False)
         start += len(chunk)
-
-
-def _read_categories(column: Any, name: str) -> NDArray[np.int64]:
-    try:
-        return hash_column(category_text(column))
-    except TypeError as error:
-        raise TypeError(f"column {name!r}: {error}") from error
 
 
 def _read_label(column: Any, name: str, label_map: Mapping[str, int] | None) -> NDArray[np.float32]:

@@ -32,7 +32,6 @@ class CsvSource(FilesSource):
 
     Args:
         where: see `FilesSource`.
-        schema: how to read the columns in `iter_tables`, see `FilesSource`.
         separator: one character; by default a tab for .tsv and .tab, a bar for .psv, otherwise a comma.
         header: whether the first row has the names of the columns. A column without a name is called by its position:
             `unnamed_3`, or `column_3` without a header.
@@ -43,40 +42,29 @@ class CsvSource(FilesSource):
             quotes are ordinary characters, also inside unquoted fields, use False.
         missing: texts that mean a missing number.
         missing_categories: texts that mean a missing category.
-        bad_rows: what to do with a row that has the wrong number of fields, text where a number is expected, or text
-            that is not UTF-8: "error" stops and names the file and the row; "skip" leaves the row out and counts it in
-            `bad_rows`.
 
     Numerical columns are parsed as float64, categorical ones stay text ("007" stays "007"). The label may also be
     true/false; the time an integer, a date or a timestamp. Without a schema the first block decides: numbers become
     float64, other columns get the type that pyarrow infers. Empty lines and Excel's first line `sep=;` are skipped.
+    A row is bad (see `configure`) if it has the wrong number of fields, text where a number is expected, or text that
+    is not UTF-8.
 
     >>> import tempfile, pathlib
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "clicks.csv")
     ...     _ = path.write_text("click,price,city\\n1,0.5,007\\n0,NA,\\n")
-    ...     source = CsvSource(path, schema=Schema("click", ("price",), ("city",)))
+    ...     source = CsvSource(path)
+    ...     source.schema = Schema("click", ("price",), ("city",))
     ...     next(source.iter_tables(["price", "city"], batch_size=8)).to_pydict()
     {'price': [0.5, None], 'city': ['007', None]}
     """
 
-    _suffixes = (*SEPARATORS, ".txt")
     _file_start: ClassVar[Position] = {"offset": 0, "offset_row": 0, "skip": 0}
 
-    def __init__(
-        self,
-        where: Where,
-        *,
-        schema: Schema | None = None,
-        separator: str | None = None,
-        bad_rows: str = "error",
-        **format: Any,
-    ) -> None:
+    def __init__(self, where: Where, *, separator: str | None = None, **format: Any) -> None:
         super().__init__(where)
-        self.configure(bad_rows=bad_rows)
         separator = SEPARATORS.get(self._files[0].suffix, ",") if separator is None else separator
         self.format = CsvFormat(separator, **format)
-        self.schema = schema
         self._as_text = False
 
     def as_text(self) -> "CsvSource":

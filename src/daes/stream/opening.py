@@ -29,12 +29,7 @@ def open_source(
     key: str | None = None,
     **options: Any,
 ) -> Source:
-    """The source of anything that `Dataset.open` takes, except datasets by name; see there for the arguments.
-
-    >>> import pyarrow as pa
-    >>> open_source(pa.table({"click": [0, 1], "price": [0.5, 2.0]})).num_rows
-    2
-    """
+    """The source of anything that `Dataset.open` takes, except datasets by name; see there for the arguments."""
     if format not in (None, "parquet", "csv"):
         raise ValueError(f"format must be 'parquet' or 'csv', got {format!r}")
     given = (("max_wait", max_wait), ("order", order), ("key", key))

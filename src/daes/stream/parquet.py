@@ -20,10 +20,7 @@ _MIN_DICTIONARY_ROWS = 16_384
 
 
 class ParquetSource(FilesSource):
-    """Rows of Parquet files, in the order of the files.
-
-    Args:
-        where: see `FilesSource`.
+    """Rows of Parquet files, in the order of the files; see `FilesSource`.
 
     Memory holds a few thousand rows of the columns read, whatever the size of files and row groups. The current file
     stays open and the footers are kept, so that a single file is opened once, however often its rows are read.
@@ -38,8 +35,6 @@ class ParquetSource(FilesSource):
     ...     source.num_rows, [piece.to_pydict() for piece in source.iter_tables(None, batch_size=3)]
     (4, [{'price': [9.5, 9.75, 10.5], 'day': ['9', '9', '10']}, {'price': [10.75], 'day': ['10']}])
     """
-
-    _suffixes = SUFFIXES
 
     def __init__(self, where: Where) -> None:
         super().__init__(where)

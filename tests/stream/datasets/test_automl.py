@@ -65,15 +65,6 @@ def test_automl_columns_and_values(automl: Path) -> None:
         assert batch.categorical[row].tolist() == [0 if cell is None else hash_text(cell) for cell in cells]
 
 
-def test_automl_counts_of_values(automl: Path) -> None:
-    stream = open_automl(automl, multi_value="first+count")
-    assert stream.schema.numerical == ("I1", "I2", "M1_count", "M2_count")
-    batch = only_batch(stream)
-    np.testing.assert_array_equal(batch.numerical[:3, 2:], [[3, 1], [1, np.nan], [np.nan, 2]])
-    with pytest.raises(ValueError, match="multi_value must be 'first' or 'first\\+count', got 'all'"):
-        open_automl(automl, multi_value="all")
-
-
 @pytest.mark.parametrize("shard", [None, (1, 2)])
 def test_automl_resumes(automl: Path, shard: tuple[int, int] | None) -> None:
     stream = Dataset.open(f"automl:{automl}", shard=shard)

@@ -26,8 +26,8 @@ def open_toy(*path: str, **options: object) -> Dataset:
 
 def test_datasets_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     opener = f"{__name__}:open_toy"
-    monkeypatch.setitem(DATASETS, "toy", DatasetEntry("toy", "Toy", "three rows", opener))
-    monkeypatch.setitem(DATASETS, "mine", DatasetEntry("mine", "Mine", "your rows", opener, "path"))
+    monkeypatch.setitem(DATASETS, "toy", DatasetEntry("toy", "Toy", opener))
+    monkeypatch.setitem(DATASETS, "mine", DatasetEntry("mine", "Mine", opener, "path"))
     CALLS.clear()
     data = Dataset.open("toy", rows=5)
     assert (data.schema, data.name, data.notes, data.what) == (SCHEMA, "toy", ("made of three rows",), "toy")
@@ -67,3 +67,9 @@ def test_the_code_of_a_dataset_is_loaded_when_it_is_opened() -> None:
     )
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_every_dataset_is_known_by_its_name() -> None:
+    for name, info in DATASETS.items():
+        assert name == info.name
+        assert info.usage in (name, f"{name}:PATH", f"{name}[:ROWS]")

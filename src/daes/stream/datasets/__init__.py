@@ -29,7 +29,6 @@ class DatasetEntry:
 
     name: str
     title: str
-    description: str
     opener: str
     argument: Literal["path", "rows"] | None = None
     simulated: bool = False
@@ -58,34 +57,10 @@ class DatasetEntry:
 DATASETS: dict[str, DatasetEntry] = {
     entry.name: entry
     for entry in (
-        DatasetEntry(
-            "criteo",
-            "Criteo",
-            "Criteo display advertising, TSV as published or Parquet",
-            "daes.stream.datasets.criteo:open_criteo",
-            "path",
-        ),
-        DatasetEntry(
-            "automl",
-            "AutoML",
-            "a folder of the NeurIPS 2018 lifelong AutoML challenge",
-            "daes.stream.datasets.automl:open_automl",
-            "path",
-        ),
-        DatasetEntry(
-            "flights",
-            "Flights",
-            "is a flight of 2013 from New York more than 15 minutes late",
-            "daes.stream.datasets.flights:open_flights",
-        ),
-        DatasetEntry(
-            "adstream",
-            "Simulated ad stream",
-            "a simulated ad stream whose true click probabilities are known",
-            "daes.simulation.source:open_adstream",
-            "rows",
-            simulated=True,
-        ),
+        DatasetEntry("criteo", "Criteo", "daes.stream.datasets.criteo:open_criteo", "path"),
+        DatasetEntry("automl", "AutoML", "daes.stream.datasets.automl:open_automl", "path"),
+        DatasetEntry("flights", "Flights", "daes.stream.datasets.flights:open_flights"),
+        DatasetEntry("adstream", "Simulated ad stream", "daes.simulation.source:open_adstream", "rows", simulated=True),
     )
 }
 

@@ -31,22 +31,19 @@ _DATA = re.compile(r"(?P<name>.+)_(?P<part>train|test)[0-9]*\.data")
 _LABELS = CsvFormat(column_names=("label",), quoting=False)
 
 
-def open_automl(path: str | Path, *, multi_value: str = "first", solutions: str | Path | None = None) -> Dataset:
+def open_automl(path: str | Path, *, solutions: str | Path | None = None) -> Dataset:
     """A dataset of the challenge: all training batches, then all test batches, each in the order of their numbers.
 
     Columns are named by kind and counted from 1: numerical `I1`…, categorical `C1`…, multi-value `M1`…, time `T1`….
+    The first value of a multi-value field is its category.
     The first time column is the schema's time, as an integer, 0 if it is missing; further ones are not used.
     Files without a solution are left out, with a note, unless none has one: then the schema has no label.
 
     Args:
         path: the folder of one dataset.
-        multi_value: "first" takes the first value of a multi-value field as its category; "first+count" adds the number
-            of values as the numerical column `M1_count`.
         solutions: a folder of solutions that are not next to their data (the challenge kept those of the test batches
             in a separate folder).
     """
-    if multi_value not in ("first", "first+count"):
-        raise ValueError(f"multi_value must be 'first' or 'first+count', got {multi_value!r}")
     files = find_files(path)
     name, data = _data_files(files, path)
     _check_info(files, name)
@@ -62,10 +59,9 @@ def open_automl(path: str | Path, *, multi_value: str = "first", solutions: str 
     kinds = {kind: [column for column in columns if column[0] == prefix] for kind, prefix in _PREFIXES.items()}
     if len(kinds["time"]) > 1:
         notes.append(f"only the first of the time columns is used: {', '.join(kinds['time'])}")
-    counts = [f"{column}_count" for column in kinds["multi-value"]] if multi_value == "first+count" else []
     schema = Schema(
         label="label" if labelled else None,
-        numerical=(*kinds["numerical"], *counts),
+        numerical=tuple(kinds["numerical"]),
         categorical=(*kinds["categorical"], *kinds["multi-value"]),
         time=kinds["time"][0] if kinds["time"] else None,
     )
@@ -138,8 +134,6 @@ class AutoMLSource(FilesSource):
                 fields.append((name, kind if pa.types.is_date(kind) or pa.types.is_timestamp(kind) else pa.int64()))
             else:
                 fields.append((name, pa.float64() if name[0] == "I" else pa.string()))
-            if name[0] == "M":
-                fields.append((f"{name}_count", pa.float64()))
         return pa.schema([*fields, ("label", pa.float64())] if self._labels else fields)
 
     def _file_cursor(
@@ -149,7 +143,7 @@ class AutoMLSource(FilesSource):
         for name, kind in types.items():
             if name != "label":
                 number = pa.float64() if kind == pa.int64() else kind  # a time may be written as 1467331200.0
-                parsed[name.removesuffix("_count")] = pa.string() if name[0] in "CM" else number
+                parsed[name] = pa.string() if name[0] in "CM" else number
         data = CsvCursor(file, self._format, parsed or {self._columns[0]: pa.string()}, {}, BadRows())
         labels = None
         if "label" in types:
@@ -197,11 +191,9 @@ class _Paired(Cursor):
     def _finish(self, table: Any) -> Any:
         out = {}
         for name in self.columns:
-            column = table.column(name.removesuffix("_count"))
+            column = table.column(name)
             if name[0] == "M":
-                values = pc.split_pattern(column, ",")
-                counts = pc.list_value_length(values).cast(pa.float64())
-                column = counts if name.endswith("_count") else pc.list_element(values, 0)
+                column = pc.list_element(pc.split_pattern(column, ","), 0)
             elif name[0] == "T" and pa.types.is_floating(column.type):
                 column = pc.floor(pc.fill_null(column, 0)).cast(pa.int64())
             out[name] = column
