@@ -84,6 +84,8 @@ def test_nothing_found(tree: Path) -> None:
         find_files(tree / "*.parquet")
     with pytest.raises(FileNotFoundError, match=r"no file matches .*/nowhere/\*\.csv"):
         find_files(tree / "nowhere" / "*.csv")
+    with pytest.raises(FileNotFoundError, match=r"no file in the directory .* ends in \.parquet or \.pq"):
+        ParquetSource(tree)
     (tree / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match=r"there is no file in the directory .*empty"):
         find_files(tree / "empty")

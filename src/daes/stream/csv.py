@@ -59,6 +59,7 @@ class CsvSource(FilesSource):
     {'price': [0.5, None], 'city': ['007', None]}
     """
 
+    _suffixes = (*SEPARATORS, ".txt")
     _file_start: ClassVar[Position] = {"offset": 0, "offset_row": 0, "skip": 0}
 
     def __init__(self, where: Where, *, separator: str | None = None, **format: Any) -> None:

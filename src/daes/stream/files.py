@@ -55,13 +55,14 @@ Where = str | Path | DataFile | Sequence[str | Path | DataFile]
 """What names files; a DataFile is one that was found before."""
 
 
-def find_files(where: Where) -> list[DataFile]:
+def find_files(where: Where, suffixes: tuple[str, ...] = ()) -> list[DataFile]:
     """The files that `where` stands for, in order; it is an error if there are none.
 
     - A file is itself. A sequence keeps its order.
     - The files of a glob (`*`, `?`, `[…]` within one directory, `**` across directories) and of a directory (searched
-      recursively, without names that start with `_` or `.`) come in natural order: day_2 before day_10. Below the
-      directory, or below the first part of the path that has a wildcard, `key=value` directories are columns.
+      recursively for names that end in `suffixes`, without those that start with `_` or `.`) come in natural order:
+      day_2 before day_10. Below the directory, or below the first part of the path that has a wildcard, `key=value`
+      directories are columns.
     - URLs: `file://`; `http://` and `https://`, of single files; `s3://`, `gs://`, `hdfs://` and others that pyarrow.fs
       knows; others through fsspec if it is installed and knows them.
     """
@@ -70,14 +71,18 @@ def find_files(where: Where) -> list[DataFile]:
     if not isinstance(where, str | Path):
         if not where:
             raise ValueError(f"at least one path is needed, got {where!r}")
-        return [file for one in where for file in find_files(one)]
+        return [file for one in where for file in find_files(one, suffixes)]
     filesystem, path = _filesystem(where)
     with _reaching(where):
         kind = filesystem.get_file_info(path).type
         if kind == fs.FileType.File:
             return [DataFile(filesystem, path)]
         if kind == fs.FileType.Directory:
-            return _list(filesystem, path.rstrip("/") or "/", "**", f"there is no file in the directory {where}")
+            listed = _list(filesystem, path.rstrip("/") or "/", "**", f"there is no file in the directory {where}")
+            chosen = [file for file in listed if not suffixes or file.suffix in suffixes]
+            if not chosen:
+                raise FileNotFoundError(f"no file in the directory {where} ends in {' or '.join(suffixes)}")
+            return chosen
         if _MAGIC.search(path) and not _is_web(path):
             parts = path.split("/")
             first = next(number for number, part in enumerate(parts) if _MAGIC.search(part))

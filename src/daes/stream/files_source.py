@@ -27,12 +27,13 @@ class FilesSource(CursorSource):
         where: a file, a glob, a directory or a URL, or a sequence of these; see `daes.stream.files.find_files`.
     """
 
+    _suffixes: tuple[str, ...] = ()
     _file_start: ClassVar[Position] = {"skip": 0}
     schema: Schema | None = None
     """How to read the columns in `iter_tables`; `iter_batches` has a schema of its own."""
 
     def __init__(self, where: Where) -> None:
-        self._files = find_files(where)
+        self._files = find_files(where, self._suffixes)
         first = self._files[0]
         for file in self._files:
             if file.partitions.keys() != first.partitions.keys():

@@ -36,6 +36,8 @@ class ParquetSource(FilesSource):
     (4, [{'price': [9.5, 9.75, 10.5], 'day': ['9', '9', '10']}, {'price': [10.75], 'day': ['10']}])
     """
 
+    _suffixes = SUFFIXES
+
     def __init__(self, where: Where) -> None:
         super().__init__(where)
         self._footers: dict[str, Any] = {}
