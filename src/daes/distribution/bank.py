@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daes.distribution.base import DistributionEstimator, Floats, State, check_levels, check_positive
+from daes.distribution.base import DistributionEstimator, Floats, Ints, State, check_levels, check_positive
 
 
 class EstimatorBank:
@@ -33,12 +33,12 @@ class EstimatorBank:
         self.estimators: Sequence[DistributionEstimator] = [make(feature) for feature in range(num_features)]
 
     @property
-    def count(self) -> NDArray[np.int64]:
+    def count(self) -> Ints:
         """Number of finite values of each feature, (q,)."""
         return np.array([estimator.count for estimator in self.estimators], np.int64)
 
     @property
-    def skipped(self) -> NDArray[np.int64]:
+    def skipped(self) -> Ints:
         """Number of skipped NaN and ±inf of each feature, (q,)."""
         return np.array([estimator.skipped for estimator in self.estimators], np.int64)
 

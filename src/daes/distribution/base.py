@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 State = dict[str, Any]
 """An estimator's state: NumPy arrays and plain values (int, float, str, None), never a pickle."""
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daes.choices import check_choice
-from daes.distribution.base import Floats, check_positive, check_values
-from daes.distribution.groups import Ints, OrderedFeature, Space, pool_groups
+from daes.distribution.base import Floats, Ints, check_positive, check_values
+from daes.distribution.groups import OrderedFeature, Space, pool_groups
 from daes.extras import require
 
 

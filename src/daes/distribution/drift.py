@@ -109,14 +109,7 @@ class SortedSample:
 
     def __init__(self, values: Floats) -> None:
         self.ordered = np.sort(values)
-
-    @property
-    def minimum(self) -> float:
-        return float(self.ordered[0])
-
-    @property
-    def maximum(self) -> float:
-        return float(self.ordered[-1])
+        self.minimum, self.maximum = float(self.ordered[0]), float(self.ordered[-1])
 
     @property
     def distinct(self) -> Floats:

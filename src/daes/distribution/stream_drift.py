@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from daes.distribution.base import Floats, check_positive, check_values
+from daes.distribution.base import Floats, Ints, check_positive, check_values
 from daes.distribution.drift import SortedSample, bin_cuts, bin_masses, check_binning, psi_of_masses, with_left_limits
 
 
@@ -23,9 +23,9 @@ class DriftProfile:
     ks: Floats
     missing: Floats
     """Fraction of the segment's values that are missing (NaN) or ±inf."""
-    counts: NDArray[np.int64]
+    counts: Ints
     """Finite values of the segment."""
-    bounds: NDArray[np.int64]
+    bounds: Ints
     bins: int
     """Number of bins with values in segment 0: fewer than requested if values tie."""
 
@@ -114,11 +114,6 @@ def stream_drift(
 
     Returns:
         one profile per feature.
-
-    >>> rows = np.array([[1, 2, 3, 4, 1, 2, 3, 4, 3, 4, 5, 6, 1, 2, np.nan, np.nan]]).T
-    >>> (profile,) = stream_drift([rows[:5], rows[5:]], num_rows=16, segments=4, bins=2)
-    >>> profile.ks, profile.missing
-    (array([0. , 0. , 0.5, 0.5]), array([0. , 0. , 0. , 0.5]))
     """
     check_binning(bins, floor)
     check_positive(segments=segments)
@@ -160,7 +155,7 @@ class _FirstSegment:
         return psi, float(np.abs(segment.cdf(self.probes) - self.cdf).max()), values.size
 
 
-def _cut(batches: Iterable[ArrayLike], bounds: NDArray[np.int64]) -> Iterable[Floats]:
+def _cut(batches: Iterable[ArrayLike], bounds: Ints) -> Iterable[Floats]:
     """The rows between each two bounds, (n, q)."""
     waiting: list[Floats] = []
     num_waiting = 0

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from daes.distribution.bank import EstimatorBank
-from daes.distribution.base import check_non_negative
+from daes.distribution.base import Ints, check_non_negative
 from daes.distribution.jump import JumpReservoir
 
 SUMMARY_LEVELS = (0.01, 0.25, 0.5, 0.75, 0.99)
@@ -44,7 +43,7 @@ class TableSummary(EstimatorBank):
         super().__init__(lambda column: JumpReservoir(size, seed=own_seed), len(self.columns))
 
     @property
-    def missing(self) -> NDArray[np.int64]:
+    def missing(self) -> Ints:
         """Number of missing and infinite values of each column, (q,)."""
         return self.skipped
 

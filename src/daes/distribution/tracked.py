@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from daes.distribution.base import Floats, rank_of
-from daes.distribution.schedule import Ints
+from daes.distribution.base import Floats, Ints, rank_of
 from daes.native import arrays
 
 
