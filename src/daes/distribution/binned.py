@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daes.distribution.base import Floats, Ints, State
-from daes.distribution.drift import SortedSample, bin_cuts, raise_masses
+from daes.distribution.drift import SortedSample, bin_cuts, psi_of_masses
 from daes.native import arrays
 
 _BINS, _RESOLUTION, _FLOOR = 10, 100, 1e-4
@@ -82,7 +82,7 @@ class DriftBins:
             reference, others = self._coarse(self.expected, feature), self._coarse(flat, feature)
             rows = np.flatnonzero(others.sum(axis=1) * reference.sum())
             masses = others[rows] / others[rows].sum(axis=1, keepdims=True)
-            result[rows, feature] = _psi_of_rows(reference / max(reference.sum(), 1), masses, _FLOOR)
+            result[rows, feature] = psi_of_masses(reference / max(reference.sum(), 1), masses, _FLOOR)
         return result.reshape(counts.shape[:-1])
 
     def ks(self, counts: Ints) -> Floats:
@@ -122,20 +122,6 @@ class DriftBins:
         cuts = self._coarse_cuts[feature]
         first_fine_bins = np.append(0, self.cuts[feature].searchsorted(cuts[cuts < np.inf]) + 1)
         return np.add.reduceat(counts[..., feature, :], first_fine_bins, axis=-1)
-
-
-def _psi_of_rows(expected: Floats, actual: Floats, floor: float) -> Floats:
-    """`psi_of_masses` of each row, bit for bit. Rows that fill the same bins are computed together."""
-    result = np.empty(len(actual))
-    filled = (expected > 0) | (actual > 0)
-    for pattern in np.unique(filled, axis=0):
-        rows = (filled == pattern).all(axis=1)
-        raised = np.where(pattern & (actual[rows] < floor), floor, actual[rows])
-        low = (raised != actual[rows]).any(axis=1, keepdims=True)
-        a = np.ascontiguousarray(np.where(low, raised / raised.sum(axis=1, keepdims=True), raised)[:, pattern])
-        e = raise_masses(expected, pattern, floor)[pattern]
-        result[rows] = ((a - e) * np.log(a / e)).sum(axis=1)
-    return result
 
 
 def _stack(rows: list[Floats]) -> Floats:

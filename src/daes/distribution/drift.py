@@ -41,7 +41,7 @@ def psi(
     reference, other = _read("expected", expected), _read("actual", actual)
     check_binning(bins, floor)
     cuts = bin_cuts(reference, bins)
-    return psi_of_masses(bin_masses(reference, cuts), bin_masses(other, cuts), floor)
+    return float(psi_of_masses(bin_masses(reference, cuts), bin_masses(other, cuts), floor))
 
 
 def kl_divergence(
@@ -171,18 +171,21 @@ def _cdf(distribution: Distribution, points: Floats) -> Floats:
 
 
 def raise_masses(masses: Floats, filled: NDArray[np.bool_], floor: float) -> Floats:
-    """The masses with those below `floor` in the filled bins raised to it, rescaled to a total of one."""
+    """The masses (…, bins) with those below `floor` in the filled bins raised to it, rescaled to a total of one."""
     low = filled & (masses < floor)
-    if not low.any():
-        return masses
     raised = np.where(low, floor, masses)
-    return raised / float(raised.sum())
+    total = np.where(low.any(axis=-1, keepdims=True), raised.sum(axis=-1, keepdims=True), 1.0)
+    rescaled: Floats = raised / total
+    return rescaled
 
 
-def psi_of_masses(expected: Floats, actual: Floats, floor: float) -> float:
+def psi_of_masses(expected: Floats, actual: Floats, floor: float) -> Floats:
+    """The PSI of masses (…, bins) against those expected, (bins,)."""
     filled = (expected > 0) | (actual > 0)
-    e, a = raise_masses(expected, filled, floor)[filled], raise_masses(actual, filled, floor)[filled]
-    return float(np.sum((a - e) * np.log(a / e)))
+    e, a = raise_masses(expected, filled, floor), raise_masses(actual, filled, floor)
+    ratio = np.divide(a, e, out=np.ones(filled.shape), where=filled)
+    total: Floats = ((a - e) * np.log(ratio)).sum(axis=-1)
+    return total
 
 
 def _probes(first: Distribution, second: Distribution, points: int) -> Floats:

@@ -151,7 +151,7 @@ class _FirstSegment:
         if not self.size or not values.size:
             return float("nan"), float("nan"), values.size
         segment = SortedSample(values)
-        psi = psi_of_masses(self.masses, bin_masses(segment, self.cuts), self.floor)
+        psi = float(psi_of_masses(self.masses, bin_masses(segment, self.cuts), self.floor))
         return psi, float(np.abs(segment.cdf(self.probes) - self.cdf).max()), values.size
 
 
