@@ -34,11 +34,6 @@ class DriftProfile:
         return self.counts.size
 
     @property
-    def empty(self) -> int:
-        """Number of segments without a finite value."""
-        return int((self.counts == 0).sum())
-
-    @property
     def psi_by_chance(self) -> Floats:
         """The expected PSI of a column without drift: (bins − 1)(1/n₀ + 1/n_s).
 
@@ -61,9 +56,10 @@ class DriftProfile:
         return total
 
     def __str__(self) -> str:
+        empty = int((self.counts == 0).sum())
         return "\n".join(
             [
-                f"{self.segments} segments, {int(self.counts.sum())} values, {self.empty} segments without any",
+                f"{self.segments} segments, {int(self.counts.sum())} values, {empty} segments without any",
                 _span("PSI", self.psi, self.psi_by_chance),
                 _span("KS", self.ks, self.ks_by_chance),
                 _span("missing", self.missing, None),
