@@ -217,6 +217,12 @@ def rank_of(levels: Any, size: Any) -> Any:
     return rank + (rank < 1) * 1
 
 
+def just_below(values: Floats) -> Floats:
+    """The largest floats below the values."""
+    with np.errstate(over="ignore"):  # −inf below the lowest float
+        return np.nextafter(values, -np.inf)
+
+
 def _brief(value: Any) -> str:
     """A value for an error message, at most 80 characters."""
     text = np.array2string(value, threshold=8) if isinstance(value, np.ndarray) else repr(value)

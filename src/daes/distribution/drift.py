@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daes.distribution.base import DistributionEstimator, Floats, check_positive, check_values, inverted_cdf
+from daes.distribution.base import DistributionEstimator, Floats, check_positive, check_values, inverted_cdf, just_below
 
 
 def psi(
@@ -152,7 +152,7 @@ def bin_cuts(reference: Distribution, bins: int) -> Floats:
     """The distinct inner quantiles, preceded by a cut just below the smallest value if that is one of them."""
     cuts = np.unique(reference.quantile(np.arange(1, bins) / bins))
     if cuts[0] <= reference.minimum:
-        cuts = np.concatenate([_just_below(cuts[:1]), cuts])
+        cuts = np.concatenate([just_below(cuts[:1]), cuts])
     return cuts
 
 
@@ -198,10 +198,5 @@ def _probes(first: Distribution, second: Distribution, points: int) -> Floats:
 
 def with_left_limits(values: Floats) -> Floats:
     """The values, each preceded by the float just below it, where the CDF has not jumped yet."""
-    both: Floats = np.stack([_just_below(values), values], axis=1).ravel()
+    both: Floats = np.stack([just_below(values), values], axis=1).ravel()
     return both
-
-
-def _just_below(values: Floats) -> Floats:
-    with np.errstate(over="ignore"):  # −inf below the lowest float
-        return np.nextafter(values, -np.inf)

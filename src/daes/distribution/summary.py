@@ -66,37 +66,21 @@ class TableSummary(EstimatorBank):
 
     def to_dict(self, levels: Sequence[float] = SUMMARY_LEVELS) -> dict[str, Any]:
         """Counts, range and quantiles by column as plain values; None where a column has no value."""
-        found = zip(
-            self.columns,
-            self.count.tolist(),
-            self.missing.tolist(),
-            self.minimum,
-            self.maximum,
-            self.quantile(levels),
-            strict=True,
-        )
-        return {
-            "rows": self.rows,
-            "size": self.size,
-            "levels": list(levels),
-            "columns": {
-                name: {
-                    "count": count,
-                    "missing": missing,
-                    "minimum": _plain(low),
-                    "maximum": _plain(high),
-                    "quantiles": [_plain(value) for value in quantiles],
-                }
-                for name, count, missing, low, high, quantiles in found
-            },
+        found = {
+            "count": self.count,
+            "missing": self.missing,
+            "minimum": self.minimum,
+            "maximum": self.maximum,
+            "quantiles": self.quantile(levels),
         }
+        plain = {kind: np.where(np.isnan(values), None, values).tolist() for kind, values in found.items()}
+        columns = {
+            name: {kind: values[place] for kind, values in plain.items()} for place, name in enumerate(self.columns)
+        }
+        return {"rows": self.rows, "size": self.size, "levels": list(levels), "columns": columns}
 
 
 def seed_of_part(seed: int, part: int) -> int:
     """The seed of the reservoirs of one part of a table, different for every part."""
     check_non_negative(seed=seed, part=part)
     return int(np.random.SeedSequence((seed, part)).generate_state(1, np.uint64)[0])
-
-
-def _plain(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
