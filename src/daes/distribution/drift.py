@@ -33,8 +33,6 @@ def psi(
 
     Without drift, samples of n and m values still show (bins − 1)(1/n + 1/m) on average.
 
-    >>> round(psi([1, 2, 3, 4], [1, 2, 3, 4]), 6)
-    0.0
     >>> round(psi([0, 0, 1, 1], [0, 1, 1, 1], bins=2), 4)  # (0.25 − 0.5)·ln(0.25/0.5) + (0.75 − 0.5)·ln(0.75/0.5)
     0.2747
     """
@@ -64,8 +62,6 @@ def kl_divergence(
         bins: number of bins of equal true mass, at least 2.
         floor: smallest estimated mass of a bin with true mass.
 
-    >>> kl_divergence(np.arange(1000), np.arange(1000))
-    0.0
     >>> round(kl_divergence([0, 0, 0, 1], [0, 0, 1, 1], bins=4), 4)  # 0.75·ln(0.75/0.5) + 0.25·ln(0.25/0.5)
     0.1308
     """
@@ -100,7 +96,13 @@ def ks_statistic(
     """
     first, second = _read("a", a), _read("b", b)
     check_positive(points=points)
-    probes = _probes(first, second, points)
+    samples = [side for side in (first, second) if isinstance(side, SortedSample)]
+    if samples:
+        values = min(samples, key=lambda sample: sample.ordered.size).distinct
+    else:
+        levels = np.arange(points + 1) / points
+        values = np.unique(np.concatenate([first.quantile(levels), second.quantile(levels)]))
+    probes = with_left_limits(values)
     return float(np.abs(_cdf(first, probes) - _cdf(second, probes)).max())
 
 
@@ -186,14 +188,6 @@ def psi_of_masses(expected: Floats, actual: Floats, floor: float) -> Floats:
     ratio = np.divide(a, e, out=np.ones(filled.shape), where=filled)
     total: Floats = ((a - e) * np.log(ratio)).sum(axis=-1)
     return total
-
-
-def _probes(first: Distribution, second: Distribution, points: int) -> Floats:
-    samples = [side for side in (first, second) if isinstance(side, SortedSample)]
-    if samples:
-        return with_left_limits(min(samples, key=lambda sample: sample.ordered.size).distinct)
-    levels = np.arange(points + 1) / points
-    return with_left_limits(np.unique(np.concatenate([first.quantile(levels), second.quantile(levels)])))
 
 
 def with_left_limits(values: Floats) -> Floats:
