@@ -146,7 +146,7 @@ def _summarize(
 def _summary_table(summary: "TableSummary", levels: "Sequence[float]") -> Table:
     """Missing values, range and quantiles of every column."""
     found = zip(
-        summary.columns, summary.missing, summary.minimum, summary.quantile(levels), summary.maximum, strict=True
+        summary.columns, summary.skipped, summary.minimum, summary.quantile(levels), summary.maximum, strict=True
     )
     rows = [
         [

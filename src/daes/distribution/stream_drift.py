@@ -99,9 +99,7 @@ def stream_drift(
     Args:
         batches: (B, q) arrays in the order of the stream; NaN is missing.
         num_rows: total number of rows.
-        segments: number of segments, at least 2, of equal length up to one row.
-        bins: as in `psi`.
-        floor: as in `psi`.
+        segments, bins, floor: as in `drift_profile`.
 
     Returns:
         one profile per feature.

@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 
 from daes.distribution.bank import EstimatorBank
-from daes.distribution.base import Ints, check_non_negative
+from daes.distribution.base import check_non_negative
 from daes.distribution.jump import JumpReservoir
 
 SUMMARY_LEVELS = (0.01, 0.25, 0.5, 0.75, 0.99)
@@ -19,7 +19,7 @@ class TableSummary(EstimatorBank):
     Different processes may read the parts of a table, in any order, each into its own summary. The merged summaries
     have the law of one summary of all rows: every value is a member of the sample with probability m/n.
 
-    **Shape.** As in `EstimatorBank`: `update` takes (B, q), NaN = missing; `quantile` returns (q, L).
+    **Shape.** As in `EstimatorBank`: `update` takes (B, q), NaN = missing (`skipped`); `quantile` returns (q, L).
 
     Args:
         columns: the names of the q columns.
@@ -32,7 +32,7 @@ class TableSummary(EstimatorBank):
     >>> second = TableSummary(["price"], part=1)
     >>> second.update([[2.0], [np.nan]])
     >>> whole.merge(second)
-    >>> whole.count.tolist(), whole.missing.tolist(), whole.quantile([0.5]).tolist()
+    >>> whole.count.tolist(), whole.skipped.tolist(), whole.quantile([0.5]).tolist()
     ([3], [1], [[2.0]])
     """
 
@@ -43,14 +43,9 @@ class TableSummary(EstimatorBank):
         super().__init__(lambda column: JumpReservoir(size, seed=own_seed), len(self.columns))
 
     @property
-    def missing(self) -> Ints:
-        """Number of missing and infinite values of each column, (q,)."""
-        return self.skipped
-
-    @property
     def rows(self) -> int:
         """Number of rows read."""
-        return int(self.count[0] + self.missing[0])
+        return int(self.count[0] + self.skipped[0])
 
     def reservoir(self, column: str) -> JumpReservoir:
         """The reservoir of a column."""
@@ -68,12 +63,12 @@ class TableSummary(EstimatorBank):
         """Counts, range and quantiles by column as plain values; None where a column has no value."""
         found = {
             "count": self.count,
-            "missing": self.missing,
+            "missing": self.skipped,
             "minimum": self.minimum,
             "maximum": self.maximum,
             "quantiles": self.quantile(levels),
         }
-        plain = {kind: np.where(np.isnan(values), None, values).tolist() for kind, values in found.items()}
+        plain = {kind: np.where(np.isnan(values), np.array(None), values).tolist() for kind, values in found.items()}
         columns = {
             name: {kind: values[place] for kind, values in plain.items()} for place, name in enumerate(self.columns)
         }
