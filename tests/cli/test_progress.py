@@ -52,7 +52,7 @@ def test_the_status_is_asked_for_once_a_second(screen, monkeypatch):
     screen(terminal=False)
     asked = []
     times = iter(range(1000))
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(times) / 8)  # twice per call of `advance`
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(times) / 4)  # once per call of `advance`
     with progress.row_progress("training") as bar:
         for _ in range(13):
             bar.advance(1, lambda: asked.append(1) or "")

@@ -30,7 +30,7 @@ def test_counts_ranges_and_missing_values_add_up():
     first.update([[1.0, np.nan], [5.0, np.nan]])
     second.update([[np.inf, np.nan], [-3.0, np.nan]])
     first.merge(second)
-    assert (first.rows, first.count.tolist(), first.missing.tolist()) == (4, [3, 0], [1, 4])
+    assert (first.rows, first.count.tolist(), first.skipped.tolist()) == (4, [3, 0], [1, 4])
     found = first.to_dict([0.5])
     assert found["columns"]["x"] == {"count": 3, "missing": 1, "minimum": -3.0, "maximum": 5.0, "quantiles": [1.0]}
     assert found["columns"]["y"]["quantiles"] == [None]

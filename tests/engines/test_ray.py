@@ -15,7 +15,7 @@ def test_a_ray_dataset(ray_engine, folder, table):
 
     summary = summarize_dataset(ray.data.read_parquet(str(folder / "clicks.parquet")), size=10_000)
     assert summary.columns == ("price", "hour")
-    assert (summary.rows, summary.missing.tolist()) == (6000, [table["price"].null_count, 0])
+    assert (summary.rows, summary.skipped.tolist()) == (6000, [table["price"].null_count, 0])
     np.testing.assert_array_equal(
         np.sort(summary.reservoir("price").sample), np.sort(table["price"].drop_null().to_numpy())
     )

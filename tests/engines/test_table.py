@@ -20,7 +20,7 @@ def test_every_row_is_read_once(folder, table, name, parts):
     assert summary.columns == ("price", "hour")
     price = table["price"].drop_null().to_numpy()
     assert summary.count.tolist() == [len(price), 6000]
-    assert summary.missing.tolist() == [6000 - len(price), 0]
+    assert summary.skipped.tolist() == [6000 - len(price), 0]
     # With room for every value the sample is the column itself, whatever the parts are.
     np.testing.assert_array_equal(np.sort(summary.reservoir("price").sample), np.sort(price))
     np.testing.assert_array_equal(summary.reservoir("hour").ordered(), np.sort(table["hour"].to_numpy()))

@@ -85,7 +85,7 @@ def distribution(
     from daes.cli.estimator_plot import check_plot, write_plot
     from daes.cli.estimator_text import headline, render
     from daes.cli.progress import row_progress
-    from daes.distribution.estimator_report import PERCENTILES, NoValuesError, compare_estimators
+    from daes.distribution.estimator_report import PERCENTILES, compare_estimators
 
     wanted = PERCENTILES if levels is None else _numbers(levels)
     if plot is not None:
@@ -95,18 +95,21 @@ def distribution(
     stream = generated_column(seed=seed) if file is None else open_column(file, column)
     for remark in stream.data.notes:
         note(f"note: {remark}")
-    try:
-        with row_progress("reading", stream.expected_rows()) as bar:
+    with row_progress("reading", stream.expected_rows()) as bar:
 
-            def advance(rows: int) -> None:
-                bar.set_total(stream.expected_rows())
-                bar.advance(rows)
+        def advance(rows: int) -> None:
+            bar.set_total(stream.expected_rows())
+            bar.advance(rows)
 
-            comparison = compare_estimators(
-                stream.batches(batch_size), size=size, levels=wanted, estimators=estimators, seed=seed, progress=advance
-            )
-    except NoValuesError as error:
-        raise ValueError(str(error).replace("batches", stream.description, 1)) from error
+        comparison = compare_estimators(
+            stream.batches(batch_size),
+            size=size,
+            levels=wanted,
+            estimators=estimators,
+            seed=seed,
+            progress=advance,
+            name=stream.description,
+        )
     if plot is not None:
         write_plot(comparison, plot, stream.description)
         note(f"wrote {plot}")
@@ -143,7 +146,7 @@ def _summarize(
 def _summary_table(summary: "TableSummary", levels: "Sequence[float]") -> Table:
     """Missing values, range and quantiles of every column."""
     found = zip(
-        summary.columns, summary.missing, summary.minimum, summary.quantile(levels), summary.maximum, strict=True
+        summary.columns, summary.skipped, summary.minimum, summary.quantile(levels), summary.maximum, strict=True
     )
     rows = [
         [

@@ -12,7 +12,7 @@ import typer
 from daes.cli.console import note, out, print_json, say
 from daes.cli.groups import flag, grouped, was_given
 from daes.cli.options import DEVICE, NAMES, Json, Names, one_of, option, option_field, whole_number
-from daes.cli.settings import given_options
+from daes.cli.settings import given_options, protocol_field
 from daes.training.environment import find_device
 
 if TYPE_CHECKING:
@@ -30,12 +30,7 @@ _training = partial(option_field, panel="Training")
 class TrainingChoices:
     """Settings that determine the numbers of a run, except rows and seeds: fields of `ExperimentSettings`."""
 
-    protocol: str = _training(
-        "stream: one pass, each batch scored before it is learned from. paper: chronological training, "
-        "validation and test parts, several epochs.",
-        default="stream",
-        of=one_of("stream", "paper"),
-    )
+    protocol: str = protocol_field(panel="Training")
     recipe: str = _training(
         "paper: Adam, BatchNorm, dropout. default: as `daes train` does, without evidence, numbers scaled as "
         "each method's authors do.",

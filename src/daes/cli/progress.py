@@ -39,7 +39,8 @@ class RowProgress:
         now = time.monotonic()
         if status is not None and now - self._measured >= _BETWEEN_METRICS:
             self._measured, self._status = now, status()
-        speed = self._speed()
+        passed = now - self._started
+        speed = (self._done - self._first) / passed if passed > 0 else 0.0
         self._bar.update(self._task, completed=self._done, speed=f"{speed:,.0f} rows/s", status=self._status)
         if not console.err.is_terminal and now - self._printed >= _BETWEEN_LINES:
             self._printed = now
@@ -61,10 +62,6 @@ class RowProgress:
         self._first = self._done = done
         self._started = time.monotonic()
         self._bar.update(self._task, completed=done)
-
-    def _speed(self) -> float:
-        passed = time.monotonic() - self._started
-        return (self._done - self._first) / passed if passed > 0 else 0.0
 
 
 @contextmanager

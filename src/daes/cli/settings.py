@@ -41,6 +41,13 @@ def shares(given: str | Sequence[str]) -> Names:
 _model = partial(option_field, panel="Model")
 _training = partial(option_field, panel="Training")
 _protocol = partial(option_field, panel="Protocol")
+protocol_field = partial(
+    option_field,
+    "stream: one pass, each row scored before it is learned from. paper: chronological training, validation and test "
+    "parts, several epochs.",
+    default="stream",
+    of=one_of("stream", "paper"),
+)
 
 
 @dataclass(frozen=True)
@@ -185,12 +192,7 @@ class TrainingOptions:
 class ProtocolOptions:
     """How the methods are judged."""
 
-    protocol: str = _protocol(
-        "stream: one pass, each row scored before it is learned from. paper: chronological training, "
-        "validation and test parts, several epochs.",
-        default="stream",
-        of=one_of("stream", "paper"),
-    )
+    protocol: str = protocol_field(panel="Protocol")
     split: Names = _protocol(
         "Shares of training, validation and test (paper).",
         default=Names(("0.8", "0.1", "0.1")),

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from daes.distribution.base import Floats, State
+from daes.distribution.base import Floats, Ints, State
 from daes.distribution.schedule import (
     BLOCK,
     FARTHEST,
     Acceptances,
     ExactSchedule,
-    Ints,
     Schedule,
     bit_generator,
     geometric,

@@ -1,12 +1,17 @@
-"""The distributions of several features at once."""
+"""The distributions of several features at once, and their state as bytes."""
 
+import io
+import json
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daes.distribution.base import DistributionEstimator, Floats, State, check_levels, check_positive
+from daes.distribution.base import DistributionEstimator, Floats, Ints, State, check_levels, check_positive
+
+_PLAIN = "__plain__"
 
 
 class EstimatorBank:
@@ -33,12 +38,12 @@ class EstimatorBank:
         self.estimators: Sequence[DistributionEstimator] = [make(feature) for feature in range(num_features)]
 
     @property
-    def count(self) -> NDArray[np.int64]:
+    def count(self) -> Ints:
         """Number of finite values of each feature, (q,)."""
         return np.array([estimator.count for estimator in self.estimators], np.int64)
 
     @property
-    def skipped(self) -> NDArray[np.int64]:
+    def skipped(self) -> Ints:
         """Number of skipped NaN and ±inf of each feature, (q,)."""
         return np.array([estimator.skipped for estimator in self.estimators], np.int64)
 
@@ -107,3 +112,30 @@ class EstimatorBank:
         if batch.dtype.kind not in "fiub":
             raise TypeError(f"values must be numeric, got dtype {batch.dtype}")
         return batch
+
+
+def state_to_bytes(state: Mapping[str, Any]) -> bytes:
+    """Arrays and plain values as bytes, each part with its checksum.
+
+    >>> state_from_bytes(state_to_bytes({"count": 3, "sample": np.array([1.0, 2.0])}))
+    {'sample': array([1., 2.]), 'count': 3}
+    """
+    arrays = {name: value for name, value in state.items() if isinstance(value, np.ndarray)}
+    plain = {name: value for name, value in state.items() if name not in arrays}
+    buffer = io.BytesIO()
+    text = np.frombuffer(json.dumps(plain).encode(), dtype=np.uint8)
+    np.savez(buffer, allow_pickle=False, **{_PLAIN: text, **arrays})
+    return buffer.getvalue()
+
+
+def state_from_bytes(data: bytes, *, name: str = "state") -> State:
+    """The state that `state_to_bytes` encoded; `name` is for errors."""
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            arrays = {key: archive[key] for key in archive.files}
+        plain: State = json.loads(arrays.pop(_PLAIN).tobytes())
+    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
+        raise ValueError(
+            f"{name} is truncated, corrupt or not an estimator's state ({len(data)} bytes): {error}"
+        ) from error
+    return {**arrays, **plain}

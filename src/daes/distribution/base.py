@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 State = dict[str, Any]
 """An estimator's state: NumPy arrays and plain values (int, float, str, None), never a pickle."""
 
@@ -214,6 +215,12 @@ def rank_of(levels: Any, size: Any) -> Any:
     # level·size may round just past a whole number (0.07·100); the definition asks whether rank/size reaches the level.
     rank = rank - ((rank - 1) / size >= levels) * 1
     return rank + (rank < 1) * 1
+
+
+def just_below(values: Floats) -> Floats:
+    """The largest floats below the values."""
+    with np.errstate(over="ignore"):  # −inf below the lowest float
+        return np.nextafter(values, -np.inf)
 
 
 def _brief(value: Any) -> str:

@@ -4,13 +4,11 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from daes.distribution.base import Floats, State
-from daes.distribution.drift import SortedSample, bin_cuts, raise_masses
+from daes.distribution.base import Floats, Ints, State
+from daes.distribution.drift import SortedSample, bin_cuts, psi_of_masses
 from daes.native import arrays
-
-Counts = NDArray[np.int64]
 
 _BINS, _RESOLUTION, _FLOOR = 10, 100, 1e-4
 """Bins of the PSI, quantiles at which CDFs are compared, and the smallest mass of a bin (see `psi`)."""
@@ -47,20 +45,21 @@ class DriftBins:
         values = given.astype(np.float64, copy=False)
         if values.ndim != 2:
             raise ValueError(f"reference must have shape (N, q), got {values.shape}")
-        samples = [SortedSample(column[np.isfinite(column)]) for column in values.T]
+        finite = [column[np.isfinite(column)] for column in values.T]
+        samples = [SortedSample(column) if column.size else None for column in finite]
         # The deciles are among the percentiles, so every coarse cut is also a fine one.
         self.cuts, self._coarse_cuts = (
-            _stack([bin_cuts(sample, parts) if sample.ordered.size else np.empty(0) for sample in samples])
+            _stack([bin_cuts(sample, parts) if sample else np.empty(0) for sample in samples])
             for parts in (_RESOLUTION, _BINS)
         )
-        self.expected: Counts = self.count(given)
+        self.expected: Ints = self.count(given)
 
     @property
     def num_features(self) -> int:
         """Number q of features."""
         return len(self.cuts)
 
-    def count(self, values: ArrayLike) -> Counts:
+    def count(self, values: ArrayLike) -> Ints:
         """Number of the values (B, q) in each bin, (q, C+1)."""
         batch = np.asarray(values)
         if batch.ndim != 2 or batch.shape[1] != self.num_features:
@@ -75,7 +74,7 @@ class DriftBins:
             counts[feature] = np.bincount(cuts.searchsorted(finite), minlength=width)
         return counts
 
-    def psi(self, counts: Counts) -> Floats:
+    def psi(self, counts: Ints) -> Floats:
         """Population Stability Index of each feature against the reference; NaN where either side has no value."""
         flat = counts.reshape(-1, *self.expected.shape)
         result = np.full(flat.shape[:2], np.nan)
@@ -83,16 +82,16 @@ class DriftBins:
             reference, others = self._coarse(self.expected, feature), self._coarse(flat, feature)
             rows = np.flatnonzero(others.sum(axis=1) * reference.sum())
             masses = others[rows] / others[rows].sum(axis=1, keepdims=True)
-            result[rows, feature] = _psi_of_rows(reference / max(reference.sum(), 1), masses, _FLOOR)
+            result[rows, feature] = psi_of_masses(reference / max(reference.sum(), 1), masses, _FLOOR)
         return result.reshape(counts.shape[:-1])
 
-    def ks(self, counts: Counts) -> Floats:
+    def ks(self, counts: Ints) -> Floats:
         """Largest gap at the cuts between each feature's CDF and the reference's; NaN where either has no value."""
         gaps: Floats = np.abs(_cdf(counts) - _cdf(self.expected)).max(axis=-1)
         return gaps
 
     @property
-    def filled(self) -> Counts:
+    def filled(self) -> Ints:
         """Number of bins of the PSI with reference values, (q,): fewer than requested if values tie."""
         filled = [np.count_nonzero(self._coarse(self.expected, feature)) for feature in range(self.num_features)]
         return np.array(filled, dtype=np.int64)
@@ -118,25 +117,11 @@ class DriftBins:
         made.expected = np.array(state["expected"])
         return made
 
-    def _coarse(self, counts: Counts, feature: int) -> Counts:
+    def _coarse(self, counts: Ints, feature: int) -> Ints:
         """The counts (…, q, C+1) of one feature in the bins of the PSI."""
         cuts = self._coarse_cuts[feature]
         first_fine_bins = np.append(0, self.cuts[feature].searchsorted(cuts[cuts < np.inf]) + 1)
         return np.add.reduceat(counts[..., feature, :], first_fine_bins, axis=-1)
-
-
-def _psi_of_rows(expected: Floats, actual: Floats, floor: float) -> Floats:
-    """`psi_of_masses` of each row, bit for bit. Rows that fill the same bins are computed together."""
-    result = np.empty(len(actual))
-    filled = (expected > 0) | (actual > 0)
-    for pattern in np.unique(filled, axis=0):
-        rows = (filled == pattern).all(axis=1)
-        raised = np.where(pattern & (actual[rows] < floor), floor, actual[rows])
-        low = (raised != actual[rows]).any(axis=1, keepdims=True)
-        a = np.ascontiguousarray(np.where(low, raised / raised.sum(axis=1, keepdims=True), raised)[:, pattern])
-        e = raise_masses(expected, pattern, floor)[pattern]
-        result[rows] = ((a - e) * np.log(a / e)).sum(axis=1)
-    return result
 
 
 def _stack(rows: list[Floats]) -> Floats:
@@ -147,7 +132,7 @@ def _stack(rows: list[Floats]) -> Floats:
     return table
 
 
-def _cdf(counts: Counts) -> Floats:
+def _cdf(counts: Ints) -> Floats:
     total = counts.sum(axis=-1, keepdims=True)
     share: Floats = np.cumsum(counts, axis=-1) / np.where(total > 0, total, np.nan)
     return share

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 
 from daes.native import arrays
 
-_RANGE = 2.0**63
-
 
 class DistinctCounts:
     """Distinct values per column, estimated from the k smallest hashes (the k-minimum-values sketch).
@@ -47,7 +45,7 @@ class DistinctCounts:
         """Estimated number of distinct values of each column, (p,)."""
         estimates = self._counts.astype(np.float64)
         full = self._counts == self.size
-        estimates[full] = (self.size - 1) / (self._smallest[full, -1] / _RANGE)
+        estimates[full] = (self.size - 1) / (self._smallest[full, -1] / 2.0**63)
         return estimates
 
     def state_dict(self) -> dict[str, Any]:

@@ -35,12 +35,6 @@ LABELS = {
 }
 """Display names of the estimators (the paper's where it has one), by their names in `ESTIMATORS`."""
 
-_KEEP = 20_000_000
-
-
-class NoValuesError(ValueError):
-    """The stream has no finite value, hence no distribution."""
-
 
 @dataclass(frozen=True)
 class EstimatorResult:
@@ -103,8 +97,9 @@ def compare_estimators(
     levels: ArrayLike = PERCENTILES,
     estimators: Sequence[str] | None = None,
     seed: int = 0,
-    keep: int = _KEEP,
+    keep: int = 20_000_000,
     progress: Callable[[int], None] | None = None,
+    name: str = "batches",
 ) -> EstimatorReport:
     """Pass the batches of one column once through several estimators and compare each with the true quantiles.
 
@@ -122,6 +117,7 @@ def compare_estimators(
         seed: of the reservoirs.
         keep: largest number of values kept for the true quantiles.
         progress: called after each batch with its number of values, including missing ones.
+        name: what an error calls the batches.
 
     >>> rng = np.random.default_rng(0)
     >>> stream = (rng.lognormal(size=1000) for _ in range(20))
@@ -145,19 +141,19 @@ def compare_estimators(
         # DataSketches would copy a read-only array, such as one from Arrow; that is not a cost of the sketch itself.
         batch = np.require(check_values(given), requirements=["C", "A", "W"])
         truth.update(batch)
-        for name, estimator in built.items():
+        for one, estimator in built.items():
             start = perf_counter()
             estimator.update(batch)
-            seconds[name] += perf_counter() - start
+            seconds[one] += perf_counter() - start
         if progress is not None:
             progress(batch.size)
     if not truth.count:
         found = f"{truth.skipped} values that are NaN or ±inf" if truth.skipped else "none"
-        raise NoValuesError(f"batches must have at least one finite value, got {found}")
+        raise ValueError(f"{name} must have at least one finite value, got {found}")
     return EstimatorReport(
         levels=_floats(wanted),
         true_quantiles=_floats(truth.quantile(wanted)),
-        results=tuple(_result(name, built[name], seconds[name], truth, wanted) for name in built),
+        results=tuple(_result(one, built[one], seconds[one], truth, wanted) for one in built),
         count=truth.count,
         skipped=truth.skipped,
         batches=read,
@@ -205,7 +201,7 @@ def _result(
     errors = rank_errors(truth.ordered(), levels, quantiles)
     return EstimatorResult(
         name=name,
-        label=LABELS.get(name, name),
+        label=LABELS[name],
         quantiles=_floats(quantiles),
         rank_errors=_floats(errors),
         max_rank_error=float(np.abs(errors).max()),

@@ -4,11 +4,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from daes.distribution.base import DistributionEstimator, Floats, State, rank_of
-
-Ints = NDArray[np.int64]
+from daes.distribution.base import DistributionEstimator, Floats, Ints, State, rank_of
 
 
 class RankSummary(NamedTuple):

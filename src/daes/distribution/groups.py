@@ -3,11 +3,9 @@
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from daes.distribution.base import Floats
+from daes.distribution.base import Floats, Ints
 
-Ints = NDArray[np.int64]
 Space = Literal["rank", "value"]
 
 

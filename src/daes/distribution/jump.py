@@ -208,14 +208,11 @@ class JumpReservoir(SampleEstimator):
         if self.stability is not None:
             self._resize(position, self._stable_size(self.stability))
         elif self.expiry is not None and position >= 2 * self.expiry:
-            self._expire(position, self.expiry)
-
-    def _expire(self, position: int, expiry: int) -> None:
-        young = self._born[: self._filled] > position - expiry
-        members = self._slots[: self._filled][young]
-        self._born[: members.size] = self._born[: self._filled][young]
-        self._replace(members)
-        self.schedule.restart(position, members.size)
+            young = self._born[: self._filled] > position - self.expiry
+            members = self._slots[: self._filled][young]
+            self._born[: members.size] = self._born[: self._filled][young]
+            self._replace(members)
+            self.schedule.restart(position, members.size)
 
     def _stable_size(self, stability: float) -> int:
         r"""The number of slots at which the rank error is about ε = `stability`.

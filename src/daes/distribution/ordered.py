@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from daes.distribution.base import Floats
-from daes.distribution.schedule import Ints
+from daes.distribution.base import Floats, Ints
 
 
 class OrderedView:

@@ -9,13 +9,14 @@ from numpy.typing import ArrayLike
 from daes.distribution.base import (
     DistributionEstimator,
     Floats,
+    Ints,
     State,
     check_non_negative,
     check_positive,
     inverted_cdf,
 )
 from daes.distribution.ordered import OrderedView
-from daes.distribution.schedule import Ints, bit_generator, smallest_keys
+from daes.distribution.schedule import bit_generator, smallest_keys
 from daes.distribution.tracked import TrackedQuantiles
 
 

@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from daes.distribution.base import Floats, State
+from daes.distribution.base import Floats, Ints, State
 from daes.native import arrays
 
-Ints = NDArray[np.int64]
 BLOCK = 4096
 """Acceptances per block. Fixed, so that the random numbers do not depend on how the stream is cut into batches."""
 

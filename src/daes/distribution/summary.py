@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from daes.distribution.bank import EstimatorBank
 from daes.distribution.base import check_non_negative
@@ -20,7 +19,7 @@ class TableSummary(EstimatorBank):
     Different processes may read the parts of a table, in any order, each into its own summary. The merged summaries
     have the law of one summary of all rows: every value is a member of the sample with probability m/n.
 
-    **Shape.** As in `EstimatorBank`: `update` takes (B, q), NaN = missing; `quantile` returns (q, L).
+    **Shape.** As in `EstimatorBank`: `update` takes (B, q), NaN = missing (`skipped`); `quantile` returns (q, L).
 
     Args:
         columns: the names of the q columns.
@@ -33,7 +32,7 @@ class TableSummary(EstimatorBank):
     >>> second = TableSummary(["price"], part=1)
     >>> second.update([[2.0], [np.nan]])
     >>> whole.merge(second)
-    >>> whole.count.tolist(), whole.missing.tolist(), whole.quantile([0.5]).tolist()
+    >>> whole.count.tolist(), whole.skipped.tolist(), whole.quantile([0.5]).tolist()
     ([3], [1], [[2.0]])
     """
 
@@ -44,14 +43,9 @@ class TableSummary(EstimatorBank):
         super().__init__(lambda column: JumpReservoir(size, seed=own_seed), len(self.columns))
 
     @property
-    def missing(self) -> NDArray[np.int64]:
-        """Number of missing and infinite values of each column, (q,)."""
-        return self.skipped
-
-    @property
     def rows(self) -> int:
         """Number of rows read."""
-        return int(self.count[0] + self.missing[0])
+        return int(self.count[0] + self.skipped[0])
 
     def reservoir(self, column: str) -> JumpReservoir:
         """The reservoir of a column."""
@@ -67,37 +61,21 @@ class TableSummary(EstimatorBank):
 
     def to_dict(self, levels: Sequence[float] = SUMMARY_LEVELS) -> dict[str, Any]:
         """Counts, range and quantiles by column as plain values; None where a column has no value."""
-        found = zip(
-            self.columns,
-            self.count.tolist(),
-            self.missing.tolist(),
-            self.minimum,
-            self.maximum,
-            self.quantile(levels),
-            strict=True,
-        )
-        return {
-            "rows": self.rows,
-            "size": self.size,
-            "levels": list(levels),
-            "columns": {
-                name: {
-                    "count": count,
-                    "missing": missing,
-                    "minimum": _plain(low),
-                    "maximum": _plain(high),
-                    "quantiles": [_plain(value) for value in quantiles],
-                }
-                for name, count, missing, low, high, quantiles in found
-            },
+        found = {
+            "count": self.count,
+            "missing": self.skipped,
+            "minimum": self.minimum,
+            "maximum": self.maximum,
+            "quantiles": self.quantile(levels),
         }
+        plain = {kind: np.where(np.isnan(values), np.array(None), values).tolist() for kind, values in found.items()}
+        columns = {
+            name: {kind: values[place] for kind, values in plain.items()} for place, name in enumerate(self.columns)
+        }
+        return {"rows": self.rows, "size": self.size, "levels": list(levels), "columns": columns}
 
 
 def seed_of_part(seed: int, part: int) -> int:
     """The seed of the reservoirs of one part of a table, different for every part."""
     check_non_negative(seed=seed, part=part)
     return int(np.random.SeedSequence((seed, part)).generate_state(1, np.uint64)[0])
-
-
-def _plain(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from daes.distribution.base import Floats, rank_of
-from daes.distribution.schedule import Ints
+from daes.distribution.base import Floats, Ints, just_below, rank_of
 from daes.native import arrays
 
 
@@ -91,18 +90,13 @@ class TrackedQuantiles:
         values = ordered[places]
         tied = (places > 0) & (ordered[np.maximum(places - 1, 0)] == values)
         tied |= (places < last) & (ordered[np.minimum(places + 1, last)] == values)
-        found = _count_up_to(self._slots[: self.size], np.concatenate([values, _before(values[tied])]))
+        found = _count_up_to(self._slots[: self.size], np.concatenate([values, just_below(values[tied])]))
         self._points[which], self._tied[which] = values, tied
         self._counts[which], below[which[tied]] = found[: which.size], found[which.size :]
         behind = slice(self.levels.size, self.levels.size + int(self._tied.sum()))
-        self._points[behind] = _before(self._points[: self.levels.size][self._tied])
+        self._points[behind] = just_below(self._points[: self.levels.size][self._tied])
         self._counts[behind] = below[self._tied]
         self.num_points = behind.stop
-
-
-def _before(values: Floats) -> Floats:
-    """The largest floats below the values."""
-    return np.nextafter(values, -np.inf)
 
 
 def _count_up_to(values: Floats, points: Floats) -> Ints:

@@ -4,7 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from daes.distribution.schedule import Acceptances, Ints, Schedule
+from daes.distribution.base import Ints
+from daes.distribution.schedule import Acceptances, Schedule
 
 _NEVER = np.iinfo(np.int64).max
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from daes.distribution import ESTIMATORS, EstimatorBank
+from daes.distribution.bank import state_from_bytes, state_to_bytes
 from daes.distribution.base import DistributionEstimator
-from daes.distribution.estimator_state import state_from_bytes, state_to_bytes
 from daes.embedding.compilation import outside_graphs
 from daes.embedding.distributions import FeatureDistributions
 from daes.embedding.knots import Bounds, StreamKnots
