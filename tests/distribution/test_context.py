@@ -1,5 +1,5 @@
 import sys
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from daes.distribution.context import (
+    Correction,
     _codes,
     correct_p_values,
     rank_context_fields,
@@ -83,7 +84,10 @@ def test_strength_has_its_closed_form() -> None:
 def test_corrections(given: list[float]) -> None:
     p = np.array(given)
     holm = [max(other * sum(third >= other for third in given) for other in given if other <= value) for value in given]
-    assert correct_p_values(p) == pytest.approx([min(1.0, value) for value in holm])
+    assert correct_p_values(p, "holm") == pytest.approx([min(1.0, value) for value in holm])
+    assert correct_p_values(p, "bonferroni") == pytest.approx([min(1.0, value * p.size) for value in given])
+    if given:
+        assert correct_p_values(p, "bh") == pytest.approx(stats.false_discovery_control(p))
 
 
 def informed(size: int = 20_000, seed: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -114,12 +118,13 @@ def test_without_subtracting_chance_many_values_would_win() -> None:
 
 def test_only_what_matters_is_significant() -> None:
     numerical, categorical = informed()
-    ranking = rank_context_fields(numerical, categorical)
-    assert ranking.significant() == ("device",)
-    assert ranking.rows[0].features_affected == 1
-    assert ranking.features == ("price", "age")
-    assert (ranking.p_values < 0.01).tolist() == [[True, False]] + [[False, False]] * 4
-    assert ranking.strengths[0, 0] == pytest.approx(2 * ranking.rows[0].strength, abs=0.005)
+    for correction in get_args(Correction):
+        ranking = rank_context_fields(numerical, categorical, correction=correction)
+        assert ranking.significant() == ("device",)
+        assert ranking.rows[0].features_affected == 1
+        assert ranking.features == ("price", "age")
+        assert (ranking.p_values < 0.01).tolist() == [[True, False]] + [[False, False]] * 4
+        assert ranking.strengths[0, 0] == pytest.approx(2 * ranking.rows[0].strength, abs=0.005)
 
 
 def test_chance_is_found_significant_as_rarely_as_promised() -> None:
@@ -252,7 +257,7 @@ def test_columns_that_say_nothing_are_not_tests() -> None:
         "lone": np.where(np.arange(size) == 0, 1.0, np.nan),
     }
     categorical = {"one": np.full(size, "a"), "two": group, "two again": group}
-    ranking = rank_context_fields(numerical, categorical)
+    ranking = rank_context_fields(numerical, categorical, correction="bonferroni")
     alone = rank_context_fields({"x": column}, {"two": group})
     assert ranking.rows[0].field == "two"
     assert ranking.p_values[0, 0] == pytest.approx(2 * alone.p_values[0, 0])
@@ -311,6 +316,7 @@ def test_a_sample_of_rows_is_enough_and_repeatable() -> None:
         ({"x": [1.0]}, [[1, 2]], {"names": ["a", "a"]}, "names must be 2 distinct names"),
         ({"x": [1.0]}, {"c": [1]}, {"names": ["c"]}, "names must be None if categorical has column names"),
         ({"x": [1.0]}, {"c": [1]}, {"alpha": 1.0}, "alpha must lie between 0 and 1, got 1.0"),
+        ({"x": [1.0]}, {"c": [1]}, {"correction": "none"}, "correction must be one of holm, bonferroni, bh, got"),
         ({"x": [1.0]}, {"c": [1]}, {"space": "log"}, "space must be one of rank, value, got 'log'"),
         ({"x": [1.0]}, {"c": [1]}, {"min_group_size": 0}, "min_group_size must be a positive integer"),
         ({"x": [1.0]}, {"c": [1]}, {"sample": 0}, "sample must be a positive integer, got 0"),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,6 +11,8 @@ from daes.choices import check_choice
 from daes.distribution.base import Floats, Ints, check_positive, check_values
 from daes.distribution.groups import OrderedFeature, Space, pool_groups
 from daes.extras import require
+
+Correction = Literal["holm", "bonferroni", "bh"]
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ def rank_context_fields(
     *,
     names: Sequence[str] | None = None,
     alpha: float = 0.01,
+    correction: Correction = "holm",
     min_group_size: int = 100,
     space: Space = "rank",
     sample: int | None = 100_000,
@@ -81,8 +84,8 @@ def rank_context_fields(
 
     For each pair of a field and a feature, the rows where the feature is finite are grouped by the field's value.
 
-    *Significance*: the Kruskal–Wallis test (corrected for ties); its p-values are corrected for the many pairs tested,
-    by Holm's method. A field is significant if any of its corrected p-values is below `alpha`.
+    *Significance*: the Kruskal–Wallis test (corrected for ties); its p-values are corrected for the many pairs tested.
+    A field is significant if any of its corrected p-values is below `alpha`.
 
     *Strength*: the inter-group distance, less the same distance after the feature's values were shuffled over the rows,
 
@@ -100,7 +103,9 @@ def rank_context_fields(
         categorical: (N, p) ids, or a mapping (or data frame) of names to N ids or strings. Missing (None, NaN, or the
             id 0 that batches use) is a group like any other.
         names: names of the fields of a categorical array; "0", "1", … if not given.
-        alpha: level of significance, which bounds the chance of one false finding.
+        alpha: level of significance.
+        correction: "holm" and "bonferroni" bound the chance of one false finding, "bh" (Benjamini–Hochberg) the
+            expected fraction of false ones.
         min_group_size: groups with fewer values of the feature are pooled into one.
         space: "rank" measures u by the feature's mid-ranks over n, so that features are comparable and heavy tails
             harmless; "value" by its values over their standard deviation.
@@ -123,6 +128,7 @@ def rank_context_fields(
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie between 0 and 1, got {alpha!r}")
+    check_choice("correction", correction, get_args(Correction))
     check_choice("space", space, get_args(Space))
     check_positive(min_group_size=min_group_size)
     chi2 = require("scipy.stats").chi2
@@ -157,7 +163,7 @@ def rank_context_fields(
 
     tested = freedom > 0
     p_values = np.ones_like(strengths)
-    p_values[tested] = correct_p_values(chi2.sf(statistics[tested], freedom[tested]))
+    p_values[tested] = correct_p_values(chi2.sf(statistics[tested], freedom[tested]), correction)
     rows = [
         ContextField(
             field=name,
@@ -200,10 +206,16 @@ def smallest_cardinality(cardinalities: Mapping[str, int], count: int = 3) -> tu
     return tuple(sorted(useful, key=lambda name: cardinalities[name])[:count])
 
 
-def correct_p_values(p: Floats) -> Floats:
-    """p-values adjusted for their number by Holm's method, which scipy does not have."""
+def correct_p_values(p: Floats, correction: Correction) -> Floats:
+    """p-values adjusted for their number. (Of these corrections, scipy has only Benjamini–Hochberg.)"""
+    count = p.size
+    if correction == "bonferroni":
+        return np.minimum(p * count, 1.0)
     order = np.argsort(p, kind="stable")
-    ascending = np.maximum.accumulate(p[order] * np.arange(p.size, 0, -1))
+    if correction == "holm":
+        ascending = np.maximum.accumulate(p[order] * np.arange(count, 0, -1))
+    else:
+        ascending = np.minimum.accumulate((p[order] * count / np.arange(1, count + 1))[::-1])[::-1]
     corrected = np.empty_like(p)
     corrected[order] = np.minimum(ascending, 1.0)
     return corrected

@@ -116,7 +116,7 @@ def holm(p_values: ArrayLike) -> Floats:
     p = np.asarray(p_values, dtype=np.float64)
     if p.ndim != 1 or not ((p >= 0) & (p <= 1)).all():
         raise ValueError(f"p_values must be a list of numbers from 0 to 1, got {p.tolist()}")
-    return correct_p_values(p)
+    return correct_p_values(p, "holm")
 
 
 @dataclass(frozen=True)
