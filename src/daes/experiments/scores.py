@@ -146,7 +146,7 @@ class ScoreTable:
             return None
         theirs = self.get(best, backbone, measure)
         enough = min(len(mine.values), len(theirs.values)) > 1
-        p_value = t_test(mine.values, theirs.values).p_value if enough else None
+        p_value = t_test(mine.values, theirs.values) if enough else None
         return BaselineTest(backbone, measure, subject, best, mine.mean - theirs.mean, p_value)
 
     def ranks(self, measure: str, backbones: Sequence[str], labels: Sequence[str] | None = None) -> dict[str, float]:
