@@ -365,14 +365,12 @@ class StreamTrainer:
         """Take model and optimisers from the state of another run's trainer; the configuration stays."""
         self.step.start_from(state["step"])
 
-    def restore(self, source: Source) -> int | None:
-        """Load the newest valid checkpoint and seek the source to it; returns its rows, None without a checkpoint."""
+    def restore(self, source: Source) -> None:
+        """Load the newest valid checkpoint, if there is one, and seek the source to it."""
         checkpoint = None if self.store is None else self.store.load()
-        if checkpoint is None:
-            return None
-        self.load_state_dict(checkpoint.state)
-        source.seek(self._position)
-        return self.rows
+        if checkpoint is not None:
+            self.load_state_dict(checkpoint.state)
+            source.seek(self._position)
 
 
 @contextmanager
