@@ -176,7 +176,7 @@ class _Encoder:
         tag = _NUMPY_TAG.get(array.dtype.str)
         if tag is None:
             raise StateError(f"state cannot hold arrays of dtype {array.dtype}; {_path_text(path)} is one")
-        return {word: self._add(StoredArray(tag, array.shape, _bytes(array)), path)}
+        return {word: self._add(StoredArray(tag, array.shape, array.reshape(-1).view(np.uint8)), path)}
 
     def _add(self, stored: StoredArray, path: tuple[Any, ...], owned: bool = False) -> str:
         if self._copy and not owned:
@@ -218,10 +218,6 @@ def fits(tensor: Tensor, tag: str, shape: tuple[int, ...]) -> bool:
 def tensor_bytes(tensor: Tensor) -> NDArray[np.uint8]:
     """The memory of a contiguous tensor on the CPU, as bytes."""
     return tensor.detach().reshape(-1).view(torch.uint8).numpy()
-
-
-def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
-    return array.reshape(-1).view(np.uint8) if array.nbytes else np.empty(0, dtype=np.uint8)
 
 
 def _decode(node: Any, arrays: Mapping[str, StoredArray]) -> Any:
@@ -275,10 +271,7 @@ def _tensor(stored: StoredArray) -> Tensor:
 def _array(stored: StoredArray) -> NDArray[Any]:
     if stored.tag not in _NUMPY:
         raise StateError(f"its structure has a NumPy array of a type that NumPy does not know: {stored.tag}")
-    dtype = _NUMPY[stored.tag]
-    if not stored.data.size:
-        return np.empty(stored.shape, dtype=dtype)
-    return stored.data.view(dtype).reshape(stored.shape)
+    return stored.data.view(_NUMPY[stored.tag]).reshape(stored.shape)
 
 
 def _refuse_constant(name: str) -> Any:
