@@ -55,10 +55,14 @@ class SeedScores:
         return stdev(self.values) if len(self.values) > 1 else None
 
 
-class Tested:
-    """The outcome of a test of a difference in a measure."""
+@dataclass(frozen=True)
+class BaselineTest:
+    """The subject against the best baseline in one column; `p_value` is None with fewer than two seeds."""
 
+    backbone: str
     measure: str
+    subject: str
+    baseline: str
     difference: float
     p_value: float | None
 
@@ -71,18 +75,6 @@ class Tested:
     def significant(self) -> bool:
         """Whether the difference is significant at the 5 % level."""
         return self.p_value is not None and self.p_value < LEVEL
-
-
-@dataclass(frozen=True)
-class BaselineTest(Tested):
-    """The subject against the best baseline in one column; `p_value` is None with fewer than two seeds."""
-
-    backbone: str
-    measure: str
-    subject: str
-    baseline: str
-    difference: float
-    p_value: float | None
 
 
 def collect_scores(results: "Iterable[TrialResult]", measures: Mapping[str, str]) -> Scores:
