@@ -53,7 +53,7 @@ def test_all_columns_that_are_missing_are_named(refused, trained, tmp_path):
 def test_wrong_input_is_one_sentence(refused, clicks, trained, tmp_path):
     cases = [
         (("predict", trained, clicks, "--out", tmp_path / "s.txt"), "out must end in .parquet or .csv"),
-        (("predict", trained, clicks, "--out", tmp_path / "no" / "s.csv"), "a folder that exists"),
+        (("predict", trained, clicks, "--out", tmp_path / "no" / "s.csv"), "there is no folder"),
         (("predict", tmp_path, clicks, "--out", tmp_path / "s.csv"), "no saved model in"),
         (("predict", trained, clicks, "--out", tmp_path / "s.csv", "--keep", "ids"), "there is no column 'ids'"),
         (("predict", trained, "nothing.csv", "--out", tmp_path / "s.csv"), "there is no file"),

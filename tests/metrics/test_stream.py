@@ -30,7 +30,6 @@ METRICS = {
     "normalized_entropy": NormalizedEntropy,
     "brier": BrierScore,
     "calibration": Calibration,
-    "calibration by probability": lambda: Calibration(bins=10, scale="probability"),
 }
 
 
@@ -140,22 +139,7 @@ def slow_ece(predictions, labels, weights, upper_edges):
     return error / sum(weights)
 
 
-def test_ece_and_reliability_by_probability():
-    logits, labels, weights = some_rows(3)
-    metric = Calibration(bins=10, scale="probability")
-    metric.update(logits, labels, weights)
-    predictions = 1 / (1 + np.exp(-logits))
-    edges = [*(np.arange(1, 10) / 10), 2.0]
-    assert metric.ece() == pytest.approx(slow_ece(predictions, labels, weights, edges), rel=1e-9)
-    table = metric.reliability()
-    np.testing.assert_allclose(table.upper, np.arange(1, 11) / 10)
-    third = (predictions >= 0.2) & (predictions < 0.3)
-    assert table.weight[2] == pytest.approx(weights[third].sum())
-    assert table.mean_prediction[2] == pytest.approx(np.average(predictions[third], weights=weights[third]))
-    assert table.mean_label[2] == pytest.approx(np.average(labels[third], weights=weights[third]))
-
-
-def test_ece_and_reliability_by_logit():
+def test_ece_and_reliability():
     logits, labels, weights = some_rows(4)
     metric = Calibration()
     metric.update(logits, labels, weights)
@@ -169,14 +153,17 @@ def test_ece_and_reliability_by_logit():
     assert (table.lower[seen] <= table.mean_prediction[seen]).all()
     assert (table.mean_prediction[seen] <= table.upper[seen]).all()
     assert np.isnan(table.mean_label[~seen]).all()
+    inside = (predictions >= table.lower[16]) & (predictions < table.upper[16])
+    assert table.weight[16] == pytest.approx(weights[inside].sum())
+    assert table.mean_prediction[16] == pytest.approx(np.average(predictions[inside], weights=weights[inside]))
+    assert table.mean_label[16] == pytest.approx(np.average(labels[inside], weights=weights[inside]))
 
 
 def test_a_certain_prediction_has_a_reliability_bin():
-    for scale in ("logit", "probability"):
-        metric = Calibration(bins=10, scale=scale)
-        metric.update([np.inf, -np.inf], [1, 0])
-        assert metric.reliability().weight[[0, -1]].tolist() == [1.0, 1.0]
-        assert metric.ece() == 0.0
+    metric = Calibration(bins=10)
+    metric.update([np.inf, -np.inf], [1, 0])
+    assert metric.reliability().weight[[0, -1]].tolist() == [1.0, 1.0]
+    assert metric.ece() == 0.0
 
 
 def test_weights_of_whole_numbers_repeat_the_row(make):
@@ -273,8 +260,6 @@ def test_merge_refuses_what_does_not_fit(make):
 def test_merge_refuses_other_settings():
     with pytest.raises(ValueError, match="other must have bins=4 to merge, got 8"):
         AUC(bins=4).merge(AUC(bins=8))
-    with pytest.raises(ValueError, match="other must have scale='logit' to merge, got 'probability'"):
-        Calibration().merge(Calibration(scale="probability"))
 
 
 def test_load_refuses_what_does_not_fit():

@@ -28,7 +28,7 @@ TORCH_DTYPES = [
     torch.uint32,
     torch.uint64,
 ]
-NUMPY_DTYPES = ["?", "u1", "i1", "<u2", "<i4", "<i8", "<u8", "<f2", "<f4", "<f8", ">f8", "<c16", "<M8[ns]", "S3", "<U2"]
+NUMPY_DTYPES = ["?", "u1", "i1", "<u2", "<i4", "<i8", "<u8", "<f2", "<f4", "<f8"]
 
 
 def same(first, second):
@@ -105,10 +105,7 @@ def test_round_trip(state, copy):
         np.float32(0.1),
         np.bool_(True),
         np.int64(-1),
-        np.str_("ä"),
-        np.datetime64("2024-01-01", "ns"),
         np.zeros((0, 3), dtype=np.float16),
-        np.empty(2, dtype="<U0"),
         torch.zeros(0, 2, dtype=torch.bfloat16),
         torch.tensor(1.5),
         {},
@@ -200,6 +197,9 @@ Pair = namedtuple("Pair", "a b")
         ({"a": Pair(1, 2)}, "cannot hold a .*Pair"),
         ({"a": 1j}, "cannot hold a builtins.complex"),
         ({"a": np.array([object()])}, "arrays of dtype object"),
+        ({"a": np.array(["ä"])}, "arrays of dtype <U1"),
+        ({"a": np.datetime64("2024-01-01", "ns")}, "arrays of dtype datetime64"),
+        ({"a": np.zeros(1, dtype=">f8")}, "arrays of dtype >f8"),
         ({"a": np.zeros(1, dtype=[("x", "f4")])}, r"arrays of dtype \[\('x'"),
         ({"a": np.ma.masked_array([1.0], [True])}, "cannot hold a numpy.ma.*MaskedArray"),
         ({"a": torch.zeros(1, dtype=torch.complex64)}, r"state\['a'\] is a torch.complex64 tensor"),
@@ -236,15 +236,8 @@ ARRAYS = {
         {"torch": "x", "extra": 1},
         {"torch": 7},
         {"numpy": "b"},
-        {"numpy": "x", "dtype": "O", "shape": [1]},
-        {"numpy": "x", "dtype": "|O8", "shape": [1]},
-        {"numpy": "x", "dtype": "|V8", "shape": [1]},
-        {"numpy": "x", "dtype": "<f3", "shape": [1]},
-        {"numpy": "x", "dtype": "<M8[zz]", "shape": [1]},
-        {"numpy": "x", "dtype": "<f8", "shape": [2]},
-        {"numpy": "x", "dtype": "<f8", "shape": [-1]},
-        {"numpy": "x", "dtype": "<f8", "shape": [True]},
         {"numpy": "x", "dtype": "<f8"},
+        {"scalar": "x", "shape": [1]},
         {"int": "12"},
         {"int": "0xg"},
         {"float": "1.5"},

@@ -114,12 +114,11 @@ def test_estimation_is_a_single_pass(make_rows, make_model, schema):
     assert int(model.categorical.vocabulary.observed) == 800
 
 
-@pytest.mark.parametrize("at_most", [None, 80])
-def test_an_offline_method_is_fitted_on_the_training_part(make_rows, make_model, schema, at_most):
+def test_an_offline_method_is_fitted_on_the_training_part(make_rows, make_model, schema):
     rows = make_rows(1000)
     model = make_model("efd")
-    train_offline(model, BatchSource(rows, schema), OfflineConfig(TRAIN, epochs=1, fit_rows=at_most))
-    values = rows.numerical[: 800 : 1 if at_most is None else 10, 0].astype(np.float64)
+    train_offline(model, BatchSource(rows, schema), OfflineConfig(TRAIN, epochs=1))
+    values = rows.numerical[:800, 0].astype(np.float64)
     expected = inverted_cdf(np.sort(values[np.isfinite(values)]), np.arange(1, 10) / 10)
     np.testing.assert_allclose(model.numerical.edges[0].numpy(), expected, rtol=1e-6)
 
@@ -164,7 +163,6 @@ def test_progress_counts_the_rows_of_all_epochs(make_rows, make_model, schema):
         ({"split": (0.5, 0.2, 0.2)}, "split must be three positive parts"),
         ({"epochs": 0}, "epochs must be positive, got 0"),
         ({"patience": 0}, "patience must be positive"),
-        ({"fit_rows": 0}, "fit_rows must be positive"),
     ],
 )
 def test_the_configuration_is_checked(change, message):

@@ -104,7 +104,7 @@ def test_a_file_appears_whole_or_not_at_all(model, table, tmp_path):
 def test_what_cannot_be_written_is_said_first(model, table, tmp_path):
     with pytest.raises(ValueError, match=r"out must end in .parquet or .csv"):
         predict(model, table, tmp_path / "scores.txt")
-    with pytest.raises(FileNotFoundError, match="a folder that exists"):
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
         predict(model, table, tmp_path / "no" / "scores.csv")
     with pytest.raises(ValueError, match="there is no column 'ids'; did you mean 'id'"):
         predict(model, table, tmp_path / "scores.csv", keep=["ids"])

@@ -63,15 +63,14 @@ def compare(
     run: RunTasks | None = None,
     out: str | Path | None = None,
     subject: str | None = None,
-    max_bytes: int = 1 << 30,
     progress: Progress | None = None,
 ) -> Comparison:
     """Train every method on every backbone with every seed, and tabulate the results.
 
-    Trials are independent. With `out`, each result is appended to `results.jsonl` as soon as it is there (and its
-    scores, row by row, written to a file of `predictions/`), and a later call skips every trial with the same settings,
-    data and code; more methods or seeds can be added that way. A trial that fails is reported and does not stop the
-    others; the next call tries it again.
+    Trials are independent; a process keeps the rows in memory if they take no more than 1 GB. With `out`, each result
+    is appended to `results.jsonl` as soon as it is there (and its scores, row by row, written to a file of
+    `predictions/`), and a later call skips every trial with the same settings, data and code; more methods or seeds can
+    be added that way. A trial that fails is reported and does not stop the others; the next call tries it again.
 
     The subject is tested against every baseline on the rows (`method_tests`); seeds only give the spread.
 
@@ -96,7 +95,6 @@ def compare(
         run: what runs the trials instead of processes on this machine, such as `daes.engines.ray.RayTasks`.
         out: a folder for the results.
         subject: the label that is tested against the baselines; `daes` if it is among them.
-        max_bytes: a process keeps the rows in memory if they take no more than this; else each trial reads them again.
         progress: called as trials advance and end.
 
     >>> comparison = compare(
@@ -135,7 +133,7 @@ def compare(
         for label, backbone, seed in trial_cells(chosen, backbones, numbers)
         for method, options in [variants[label]]
     ]
-    results = run_trials(trials, data, jobs=jobs, run=run, out=out, max_bytes=max_bytes, progress=progress)
+    results = run_trials(trials, data, jobs=jobs, run=run, out=out, progress=progress)
     results = repeat_rivals(results, backbones)
     about = {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -181,7 +179,6 @@ def run_trials(
     jobs: int = 1,
     run: RunTasks | None = None,
     out: str | Path | None = None,
-    max_bytes: int = 1 << 30,
     progress: Progress | None = None,
     deadline: float | None = None,
 ) -> list[TrialResult]:
@@ -203,7 +200,7 @@ def run_trials(
                 progress(TrialProgress(trial, *rows, trials_done=done, trials=len(trials)))
 
         for trial, content in log.run_missing(
-            partial(_run_trial, max_bytes, classes),
+            partial(_run_trial, classes),
             dict(zip(keys, trials, strict=True)),
             shared=data,
             describe=Trial.describe,
@@ -233,10 +230,8 @@ def _read_predictions(log: ResultLog, key: str) -> Predictions | None:
     return None if arrays is None else Predictions.from_arrays(arrays)
 
 
-def _run_trial(
-    max_bytes: int, classes: Collection[type], data: Dataset, trial: Trial, note: Callable[[Any], None]
-) -> dict[str, Any]:
-    result = run_trial(trial, data.in_memory(max_bytes), lambda rows, total: note((rows, total)))
+def _run_trial(classes: Collection[type], data: Dataset, trial: Trial, note: Callable[[Any], None]) -> dict[str, Any]:
+    result = run_trial(trial, data.in_memory(), lambda rows, total: note((rows, total)))
     predictions = result.predictions()
     return {**result.to_dict(), **({} if predictions is None else {ARRAYS: predictions.to_arrays()})}
 

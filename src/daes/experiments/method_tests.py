@@ -9,7 +9,7 @@ import numpy as np
 
 from daes.experiments.predictions import Predictions
 from daes.experiments.row_tests import RowStatistics, compare_rows
-from daes.experiments.scores import Tested
+from daes.experiments.scores import BaselineTest
 from daes.experiments.significance import holm
 from daes.experiments.trial import TrialResult
 from daes.formatting import fixed, p_value
@@ -21,7 +21,7 @@ ROW_TESTS = "paired DeLong test (AUC) and bootstrap over 64 blocks of consecutiv
 
 
 @dataclass(frozen=True)
-class MethodTest(Tested):
+class MethodTest(BaselineTest):
     """The subject against one baseline in one column of a table, tested on the rows.
 
     Args:
@@ -34,16 +34,11 @@ class MethodTest(Tested):
         rows: number of rows tested on.
     """
 
-    backbone: str
-    measure: str
-    subject: str
-    baseline: str
-    difference: float
+    p_value: float
     low: float
     high: float
     delong: float | None
     bootstrap: float
-    p_value: float
     rows: int
 
     def cells(self) -> list[str]:

@@ -55,10 +55,14 @@ class SeedScores:
         return stdev(self.values) if len(self.values) > 1 else None
 
 
-class Tested:
-    """The outcome of a test of a difference in a measure."""
+@dataclass(frozen=True)
+class BaselineTest:
+    """The subject against the best baseline in one column; `p_value` is None with fewer than two seeds."""
 
+    backbone: str
     measure: str
+    subject: str
+    baseline: str
     difference: float
     p_value: float | None
 
@@ -71,18 +75,6 @@ class Tested:
     def significant(self) -> bool:
         """Whether the difference is significant at the 5 % level."""
         return self.p_value is not None and self.p_value < LEVEL
-
-
-@dataclass(frozen=True)
-class BaselineTest(Tested):
-    """The subject against the best baseline in one column; `p_value` is None with fewer than two seeds."""
-
-    backbone: str
-    measure: str
-    subject: str
-    baseline: str
-    difference: float
-    p_value: float | None
 
 
 def collect_scores(results: "Iterable[TrialResult]", measures: Mapping[str, str]) -> Scores:
@@ -146,7 +138,7 @@ class ScoreTable:
             return None
         theirs = self.get(best, backbone, measure)
         enough = min(len(mine.values), len(theirs.values)) > 1
-        p_value = t_test(mine.values, theirs.values).p_value if enough else None
+        p_value = t_test(mine.values, theirs.values) if enough else None
         return BaselineTest(backbone, measure, subject, best, mine.mean - theirs.mean, p_value)
 
     def ranks(self, measure: str, backbones: Sequence[str], labels: Sequence[str] | None = None) -> dict[str, float]:

@@ -53,7 +53,7 @@ class Trial:
         offline: further configuration of the paper's protocol; its `train` is not used.
         model: further arguments of `CTRModel.from_sample`.
         sample_rows: number of first rows that table sizes, context and offline methods are fitted on (stream). The
-            paper's protocol fits on the training part, or on `offline.fit_rows` of it.
+            paper's protocol fits on the training part.
         refit: whether offline methods whose rows stand for ranks are fitted again on all past rows after 1/16, 1/8,
             1/4 and 1/2 of the stream, as far as that is beyond `sample_rows` (stream).
         device: where to compute.
@@ -193,7 +193,7 @@ def _run_stream(trial: Trial, data: Dataset, source: Source, progress: Progress)
 def _run_paper(trial: Trial, data: Dataset, source: Source, progress: Progress) -> TrialResult:
     config = replace(trial.offline, train=replace(trial.train, seed=trial.seed))
     part, *_ = split_rows(source, data.schema, config)
-    model = _build(trial, data, read_part(source, data.schema, part, config.fit_rows))
+    model = _build(trial, data, read_part(source, data.schema, part))
     scored: list[Predictions] = []
     result = train_offline(model, source, config, progress=progress, on_test=partial(_keep, scored))
     rows = result.rows[0] * len(result.history)

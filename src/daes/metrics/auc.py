@@ -37,7 +37,7 @@ def exact_auc(scores: ArrayLike, labels: ArrayLike, weights: ArrayLike | None = 
 class AUC(SumMetric):
     """AUC over the whole stream in constant memory: one histogram of logits per class.
 
-    The `bins` have equal width in the logit over ±`limit` (the outer two also take the logits beyond), so click rates
+    The `bins` have equal width in the logit over ±16 (the outer two also take the logits beyond), so click rates
     near 1e-5 are resolved as finely as those near 0.5. Pairs in different bins are counted exactly; pairs in one bin
     count one half, as ties do. With p_b and n_b the shares of clicks and of non-clicks in bin b, the error is at most
 
@@ -54,18 +54,16 @@ class AUC(SumMetric):
     (0.75, (0.75, 0.75))
     """
 
-    _settings = ("bins", "limit")
+    _settings = ("bins",)
+    _limit = 16.0
 
-    def __init__(self, bins: int = 131_072, limit: float = 16.0) -> None:
-        if not 0 < limit < np.inf:
-            raise ValueError(f"limit must be positive and finite, got {limit}")
+    def __init__(self, bins: int = 131_072) -> None:
         check_positive(bins=bins)
         self.bins = int(bins)
-        self.limit = float(limit)
         super().__init__(2, self.bins)
 
     def _add(self, rows: Rows) -> None:
-        index = logit_bin(rows.logits, self.bins, self.limit) + self.bins * rows.labels
+        index = logit_bin(rows.logits, self.bins, self._limit) + self.bins * rows.labels
         # Only the rows' own bins are touched; a bincount would add the whole histogram for each batch.
         np.add.at(self.totals.reshape(-1), index, rows.weights)
 

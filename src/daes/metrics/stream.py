@@ -2,12 +2,11 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daes.choices import check_choice
 from daes.distribution.base import Floats, State, check_positive
 from daes.metrics.auc import AUC, WindowAUC
 from daes.metrics.base import Metric, Rows, SumMetric, check_rows, logit_bin, no_weight, one_class, ratio, sum_product
@@ -106,9 +105,8 @@ class Reliability(NamedTuple):
 class Calibration(SumMetric):
     """Mean prediction over mean label: 1 is calibrated, 1.1 predicts 10 % too many clicks.
 
-    `reliability` groups the rows by prediction. With `scale="logit"` the bins have equal width in the logit over ±8
-    (the outer two also take the logits beyond), so that they resolve click rates of 0.1 % as well as 50 %; with
-    `scale="probability"` they have equal width over [0, 1].
+    `reliability` groups the rows by prediction. The bins have equal width in the logit over ±8 (the outer two also take
+    the logits beyond), so that they resolve click rates of 0.1 % as well as 50 %.
 
     >>> metric = Calibration()
     >>> metric.update([0.0, 0.0, 0.0, 0.0], [0, 0, 0, 1])
@@ -116,21 +114,16 @@ class Calibration(SumMetric):
     (2.0, 0.25)
     """
 
-    _settings = ("bins", "scale")
+    _settings = ("bins",)
     _limit = 8.0
 
-    def __init__(self, bins: int = 32, scale: Literal["logit", "probability"] = "logit") -> None:
-        check_choice("scale", scale, ("logit", "probability"))
+    def __init__(self, bins: int = 32) -> None:
         check_positive(bins=bins)
         self.bins = int(bins)
-        self.scale = scale
         super().__init__(3, self.bins)
 
     def _add(self, rows: Rows) -> None:
-        if self.scale == "logit":
-            index = logit_bin(rows.logits, self.bins, self._limit)
-        else:
-            index = np.minimum(rows.predictions * self.bins, self.bins - 1).astype(np.intp)
+        index = logit_bin(rows.logits, self.bins, self._limit)
         columns = (rows.weights, rows.weights * rows.predictions, rows.weights * rows.labels)
         for total, column in zip(self.totals, columns, strict=True):
             total += np.bincount(index, column, self.bins)
@@ -151,11 +144,8 @@ class Calibration(SumMetric):
     def reliability(self) -> Reliability:
         """Mean prediction and mean label of each bin; `lower` and `upper` are the bin's probabilities."""
         weight, predicted, clicked = self.totals
-        if self.scale == "logit":
-            edges = 1.0 / (1.0 + np.exp(-np.linspace(-self._limit, self._limit, self.bins + 1)))
-            edges[[0, -1]] = 0.0, 1.0
-        else:
-            edges = np.linspace(0.0, 1.0, self.bins + 1)
+        edges = 1.0 / (1.0 + np.exp(-np.linspace(-self._limit, self._limit, self.bins + 1)))
+        edges[[0, -1]] = 0.0, 1.0
         seen = np.where(weight > 0, weight, np.nan)
         return Reliability(edges[:-1], edges[1:], weight.copy(), predicted / seen, clicked / seen)
 

@@ -53,20 +53,12 @@ class Checkpoint(NamedTuple):
             raise CheckpointError(f"{self.path} is not a checkpoint of such a run: {reason}") from error
 
 
-class Refusal(NamedTuple):
-    """A checkpoint that is not used, and the reason."""
-
-    path: Path
-    reason: str
-
-
 class CheckpointStore:
     """The last `keep` checkpoints of a run, in a folder of their own.
 
     - **Atomic.** If the process is killed, the store has only complete checkpoints: a file is written under another
       name, made durable and then renamed. Older ones are removed after the new one is durable.
-    - **Checked.** A damaged file is refused with a reason (a `CheckpointWarning`, and an entry of `refused`)
-      and the previous one is used.
+    - **Checked.** A damaged file is refused with a reason (a `CheckpointWarning`) and the previous one is used.
     - **In the background.** `save_async` takes a copy of the state and writes it in a thread, one at a time. An error
       of that thread is raised by the next call of `save`, `save_async`, `wait` or `close`.
     - **One writer.** The first save locks the folder until `close` or the end of the process, even if it is killed; a
@@ -92,7 +84,6 @@ class CheckpointStore:
         self.directory = Path(directory)
         self.keep = keep
         self.map_above = map_above
-        self.refused: list[Refusal] = []
         self._lock = WriterLock(self.directory / "lock")
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
@@ -101,7 +92,7 @@ class CheckpointStore:
         """Write the state of a step and return its file when it is durable.
 
         A checkpoint of the same step is replaced. A step before the newest is an error, because `load` would still
-        return the newest: `discard_after` removes the later checkpoints of a run that goes back.
+        return the newest.
         """
         self.wait()
         step = self._prepare(step)
@@ -120,11 +111,6 @@ class CheckpointStore:
         self._thread = threading.Thread(target=self._write_in_background, args=(step, encoded), name="daes-checkpoint")
         self._thread.start()
 
-    @property
-    def in_flight(self) -> bool:
-        """Whether a checkpoint is being written in the background now."""
-        return self._thread is not None and self._thread.is_alive()
-
     def wait(self) -> None:
         """Wait until no checkpoint is being written, and raise the error of the last one, if any."""
         if self._thread is not None:
@@ -135,16 +121,11 @@ class CheckpointStore:
             raise error
 
     def steps(self) -> list[int]:
-        """The steps that have a file, in order. Whether the file is valid is checked by `latest` and `load`."""
+        """The steps that have a file, in order. Whether the file is valid is checked by `load`."""
         if not self.directory.is_dir():
             return []
         found = (_NAME.fullmatch(entry.name) for entry in self.directory.iterdir())
         return sorted(int(match[1]) for match in found if match and match[0] == _file_name(int(match[1])))
-
-    def latest(self) -> int | None:
-        """The step of the checkpoint that `load` returns."""
-        checkpoint = self.load()
-        return None if checkpoint is None else checkpoint.step
 
     def load(self, step: int | None = None) -> Checkpoint | None:
         """The newest valid checkpoint, or that of one step; None if there is no checkpoint at all.
@@ -159,7 +140,7 @@ class CheckpointStore:
             except (StateError, OSError) as error:
                 raise CheckpointError(f"{self.path(step)} is refused: {error}") from error
         while True:
-            self.refused = []
+            refused: list[str] = []
             vanished = False
             for candidate in reversed(self.steps()):
                 try:
@@ -168,23 +149,14 @@ class CheckpointStore:
                     vanished = True
                 except (StateError, OSError) as error:
                     path = self.path(candidate)
-                    self.refused.append(Refusal(path, str(error)))
+                    refused.append(f"{path.name}: {error}")
                     warnings.warn(f"{path} is refused: {error}", CheckpointWarning, stacklevel=2)
             # A writer removes old checkpoints once it has a newer one: list them again.
             if not vanished:
                 break
-        if self.refused:
-            reasons = "; ".join(f"{refusal.path.name}: {refusal.reason}" for refusal in self.refused)
-            raise CheckpointError(f"{self.directory} has no valid checkpoint: {reasons}")
+        if refused:
+            raise CheckpointError(f"{self.directory} has no valid checkpoint: {'; '.join(refused)}")
         return None
-
-    def discard_after(self, step: int) -> None:
-        """Remove the checkpoints of all later steps, newest first, to continue from this one."""
-        self.wait()
-        self._open()
-        for later in reversed(self.steps()):
-            if later > step:
-                self.path(later).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Finish writing and release the lock."""
@@ -242,8 +214,8 @@ class CheckpointStore:
             raise CheckpointError(f"{path} cannot be read: {error}") from error
         else:
             raise CheckpointError(
-                f"step must not go back, got {step} and {self.directory} already has step {later}; "
-                f"discard_after({step}) would remove it"
+                f"step must not go back, got {step} and {self.directory} already has step {later}: "
+                f"remove {path.name} to continue from an earlier one"
             )
 
     def _write(self, step: int, encoded: EncodedState) -> None:
@@ -270,7 +242,7 @@ class CheckpointStore:
 
     def _read(self, step: int) -> Checkpoint:
         path = self.path(step)
-        match read_state(path, follow_symlinks=False, map_above=self.map_above):
+        match read_state(path, map_above=self.map_above):
             case {"step": int(saved), "state": state} if saved == step:
                 return Checkpoint(step, state, path)
         raise StateError("it is not a checkpoint of the step in its name")

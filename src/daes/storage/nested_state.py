@@ -1,9 +1,9 @@
 """Nested states as JSON and plain arrays, and back: what a checkpoint can contain.
 
-Dicts (keys: str or int), lists and tuples contain torch tensors, NumPy arrays and scalars, and plain values: str, int
-of any size, float, bool, None. Decoding restores types, dtypes, shapes and all bits; tensors are restored on the CPU,
-without gradient history, an OrderedDict as a dict, and `Pieces` as a tensor. Anything else is an error that names its
-path in the state.
+Dicts (keys: str or int), lists and tuples contain torch tensors, NumPy arrays and scalars (bool, integers, floats), and
+plain values: str, int of any size, float, bool, None. Decoding restores types, dtypes, shapes and all bits; tensors are
+restored on the CPU, without gradient history, an OrderedDict as a dict, and `Pieces` as a tensor. Anything else is an
+error that names its path in the state.
 """
 
 import json
@@ -43,7 +43,6 @@ _NUMPY_TAG = {text: tag for tag, text in _NUMPY.items()}
 ITEM_SIZE = {tag: dtype.itemsize for tag, dtype in _TORCH.items()}
 """Bytes per element of each type of safetensors used here."""
 
-_OTHER_DTYPE = re.compile(r"[<>|][biufcmMSU]\d{1,9}(\[\d*[a-zA-Z]{1,2}\])?")
 _LARGE = 1 << 63
 
 
@@ -174,13 +173,10 @@ class _Encoder:
     def _encode_array(self, value: Any, path: tuple[Any, ...]) -> Any:
         word = "numpy" if type(value) is np.ndarray else "scalar"
         array = np.asarray(value, order="C")
-        text = array.dtype.str
-        if tag := _NUMPY_TAG.get(text):
-            return {word: self._add(StoredArray(tag, array.shape, _bytes(array)), path)}
-        if not _OTHER_DTYPE.fullmatch(text) or np.dtype(text) != array.dtype:
+        tag = _NUMPY_TAG.get(array.dtype.str)
+        if tag is None:
             raise StateError(f"state cannot hold arrays of dtype {array.dtype}; {_path_text(path)} is one")
-        name = self._add(StoredArray("U8", (array.nbytes,), _bytes(array)), path)
-        return {word: name, "dtype": text, "shape": list(array.shape)}
+        return {word: self._add(StoredArray(tag, array.shape, array.reshape(-1).view(np.uint8)), path)}
 
     def _add(self, stored: StoredArray, path: tuple[Any, ...], owned: bool = False) -> str:
         if self._copy and not owned:
@@ -224,10 +220,6 @@ def tensor_bytes(tensor: Tensor) -> NDArray[np.uint8]:
     return tensor.detach().reshape(-1).view(torch.uint8).numpy()
 
 
-def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
-    return array.reshape(-1).view(np.uint8) if array.nbytes else np.empty(0, dtype=np.uint8)
-
-
 def _decode(node: Any, arrays: Mapping[str, StoredArray]) -> Any:
     if isinstance(node, list):
         return [_decode(item, arrays) for item in node]
@@ -246,10 +238,10 @@ def _decode(node: Any, arrays: Mapping[str, StoredArray]) -> Any:
             return float(name)
         case {"torch": str(name), **rest} if not rest:
             return _tensor(_find(name, arrays))
-        case {"numpy": str(name), **rest}:
-            return _array(_find(name, arrays), rest)
-        case {"scalar": str(name), **rest}:
-            return _array(_find(name, arrays), rest)[()]
+        case {"numpy": str(name), **rest} if not rest:
+            return _array(_find(name, arrays))
+        case {"scalar": str(name), **rest} if not rest:
+            return _array(_find(name, arrays))[()]
     raise StateError(f"its structure has an entry this version does not know: {str(node)[:80]}")
 
 
@@ -276,22 +268,10 @@ def _tensor(stored: StoredArray) -> Tensor:
     return torch.from_numpy(stored.data).view(_TORCH[stored.tag]).reshape(stored.shape)
 
 
-def _array(stored: StoredArray, other: Mapping[str, Any]) -> NDArray[Any]:
-    match other:
-        case {"dtype": str(text), "shape": list(shape)} if len(other) == 2 and _OTHER_DTYPE.fullmatch(text):
-            try:
-                dtype = np.dtype(text)
-            except TypeError:
-                raise StateError(f"its structure has an array of a dtype that NumPy does not know: {text}") from None
-        case {} if not other and stored.tag in _NUMPY:
-            dtype, shape = np.dtype(_NUMPY[stored.tag]), list(stored.shape)
-        case _:
-            raise StateError(f"its structure has an array of a kind this version does not know: {str(other)[:80]}")
-    if not all(type(side) is int and side >= 0 for side in shape) or prod(shape) * dtype.itemsize != stored.data.size:
-        raise StateError(f"its structure has an array of shape {shape} and dtype {dtype} in {stored.data.size} bytes")
-    if not stored.data.size:
-        return np.empty(shape, dtype=dtype)
-    return stored.data.view(dtype).reshape(shape)
+def _array(stored: StoredArray) -> NDArray[Any]:
+    if stored.tag not in _NUMPY:
+        raise StateError(f"its structure has a NumPy array of a type that NumPy does not know: {stored.tag}")
+    return stored.data.view(_NUMPY[stored.tag]).reshape(stored.shape)
 
 
 def _refuse_constant(name: str) -> Any:

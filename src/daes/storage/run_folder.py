@@ -135,11 +135,6 @@ class RunFolder:
             with self.locked():
                 pass
 
-    def clear_replacement(self) -> None:
-        """Remove an unfinished replacement."""
-        if self.replacement.path.is_dir():
-            shutil.rmtree(self.replacement.path)
-
     def replace(self) -> None:
         """Replace the run by the finished replacement; files that do not belong to a run are not changed.
 

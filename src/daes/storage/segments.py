@@ -57,8 +57,7 @@ class Segments:
     def recover(self, names: Iterable[str]) -> None:
         """Continue from a checkpoint that refers to these files; the others are dropped."""
         needed = set(names)
-        if self.folder.is_dir():
-            remove_temporary_files(self.folder, lambda name: name.endswith(_ENDING))
+        remove_temporary_files(self.folder, lambda name: name.endswith(_ENDING))
         for path in sorted(self.folder.glob(f"*{_ENDING}")):
             if path.name not in needed:
                 self.drop(path.name)

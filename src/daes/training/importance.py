@@ -1,7 +1,7 @@
 """Which columns the predictions of a model depend on: permutation importance on recent rows, and evidence."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -56,10 +56,6 @@ class Importance:
     logloss: float
     auc: float
     columns: Sequence[ColumnImportance]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As in importance.json, see docs/run-folder.md."""
-        return asdict(self)
 
 
 def feature_importance(model: CTRModel, batch: Batch, *, seed: int = 0) -> Importance:

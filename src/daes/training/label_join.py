@@ -79,7 +79,7 @@ class LabelCounts:
 
 
 class LabelJoin:
-    """A queue of scored rows that wait for labels from another topic; see the module.
+    """Like `LabelDelay`, a queue of scored rows, which wait for labels from another topic; see the module.
 
     Args:
         labels: the messages with the labels.
@@ -127,7 +127,7 @@ class LabelJoin:
     def due(self, batch: Batch | None, keep_waiting: Callable[[], bool]) -> Iterator[Scored]:
         """Rows whose windows were over when `batch` was sent, `batch_size` at a time; fewer while no rows arrive.
 
-        At the end of the stream it waits for the end of all windows.
+        At the end of the stream it waits for the end of all windows, while `keep_waiting()` is true.
         """
         moment = self._moment(batch)
         least = self._batch_size if batch is not None and len(batch) else 1

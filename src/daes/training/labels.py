@@ -1,8 +1,8 @@
-"""Queues in which scored batches wait until the model may learn their labels."""
+"""Scored batches that wait until the model may learn their labels."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,51 +22,28 @@ class Scored(NamedTuple):
     """The batch on the model's device, if it is still there."""
 
 
-class WaitingLabels(Protocol):
-    """A queue between scoring and learning."""
-
-    late: bool
-    """Whether labels come later than their rows; otherwise a batch is evaluated when it is scored."""
-
-    @property
-    def status(self) -> str:
-        """A description of what waits, for people; may be empty."""
-
-    def put(self, scored: Scored) -> None:
-        """Add a batch that was scored."""
-
-    def due(self, batch: Batch | None, keep_waiting: Callable[[], bool]) -> Iterator[Scored]:
-        """The batches to learn from now, with labels, before `batch` is scored; None at the end of the stream.
-
-        It may wait for labels while `keep_waiting()` is true.
-        """
-
-    def state_dict(self) -> Any:
-        """Everything needed to continue."""
-
-    def load_state_dict(self, state: Any) -> None:
-        """Continue from a state."""
-
-
 class LabelDelay:
-    """Labels that come with their rows and are held back for a number of batches.
+    """A queue between scoring and learning for labels that come with their rows.
 
     Args:
         batches: how many batches are scored between scoring a batch and learning from it.
     """
 
     late = False
+    """Whether labels come later than their rows; otherwise a batch is evaluated when it is scored."""
     status = ""
+    """A description of what waits, for people."""
 
     def __init__(self, batches: int) -> None:
         self._batches = batches
         self._waiting: deque[Scored] = deque()
 
     def put(self, scored: Scored) -> None:
+        """Add a batch that was scored."""
         self._waiting.append(scored)
 
     def due(self, batch: Batch | None, keep_waiting: Callable[[], bool]) -> Iterator[Scored]:
-        """The batches that have waited for `batches` others; all of them at the end of the stream."""
+        """The batches to learn from now, before `batch` is scored; None, the end of the stream, gives all of them."""
         while len(self._waiting) > (0 if batch is None else self._batches):
             yield self._waiting.popleft()
 

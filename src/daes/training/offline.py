@@ -32,7 +32,6 @@ class OfflineConfig:
         patience: training ends after this many consecutive epochs without a lower validation LogLoss.
         shuffle: whether each epoch reads the training part in another random order, by the seed; the part is then kept
             in memory.
-        fit_rows: number of evenly spaced rows of the training part on which an offline method is fitted; None for all.
     """
 
     # NOTE[DIFF]: the paper does not say whether rows are shuffled. Here they are not by default, because its estimators
@@ -43,13 +42,11 @@ class OfflineConfig:
     epochs: int = 50
     patience: int = 5
     shuffle: bool = False
-    fit_rows: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "patience", "fit_rows"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be positive, got {value}")
+        for name in ("epochs", "patience"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
         if len(self.split) != 3 or min(self.split) <= 0 or abs(sum(self.split) - 1) > 1e-9:
             raise ValueError(f"split must be three positive parts that add up to 1, got {self.split}")
 
@@ -65,7 +62,6 @@ class OfflineResult:
         history: one record per epoch: `epoch`, `train_logloss` (of each batch before its step), `valid_auc`,
             `valid_logloss`, `seconds`.
         rows: number of rows of the three parts.
-        seconds: total time.
         bad_batches: batches that were not learned from.
     """
 
@@ -74,7 +70,6 @@ class OfflineResult:
     epoch: int
     history: list[dict[str, float]]
     rows: tuple[int, int, int]
-    seconds: float
     bad_batches: list[BadBatch] = field(default_factory=list)
 
 
@@ -117,7 +112,7 @@ def train_offline(
     started = time.perf_counter()
     train, valid, test = split_rows(source, model.schema, config)
     if model.needs_fit:
-        model.fit_embedding(read_part(source, model.schema, train, config.fit_rows))
+        model.fit_embedding(read_part(source, model.schema, train))
     torch.manual_seed(config.train.seed)
     step = TrainingStep(model, config.train)
     in_memory = read_part(source, model.schema, train) if config.shuffle else None
@@ -150,8 +145,7 @@ def train_offline(
     model.load_state_dict(best["state"])
     scores = evaluate_part(step, source, test, on_test)
     parts = (len(train), len(valid), len(test))
-    seconds = time.perf_counter() - started
-    return OfflineResult(scores, best["valid"], best["epoch"], history, parts, seconds, step.bad_batches)
+    return OfflineResult(scores, best["valid"], best["epoch"], history, parts, step.bad_batches)
 
 
 def split_rows(source: Source, schema: Schema, config: OfflineConfig) -> tuple[range, range, range]:
@@ -181,14 +175,9 @@ def iter_part(source: Source, schema: Schema, rows: range, batch_size: int) -> I
             return
 
 
-def read_part(source: Source, schema: Schema, rows: range, at_most: int | None = None) -> Batch:
-    """These rows of the source in memory, or at most `at_most` of them that are evenly spaced."""
-    step = 1 if at_most is None else -(-len(rows) // at_most)
-    pieces, done = [], 0
-    for batch in iter_part(source, schema, rows, 65_536):
-        pieces.append(batch[-done % step :: step])
-        done += len(batch)
-    return Batch.concat(pieces)
+def read_part(source: Source, schema: Schema, rows: range) -> Batch:
+    """These rows of the source in memory."""
+    return Batch.concat(list(iter_part(source, schema, rows, 65_536)))
 
 
 def evaluate_part(

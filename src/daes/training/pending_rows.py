@@ -13,8 +13,6 @@ from daes.storage.segments import Segments
 from daes.stream.batch import Batch, KeyedBatch
 from daes.training.labels import Scored
 
-_SEGMENT_ROWS = 8192
-
 
 @dataclass
 class _Piece:
@@ -37,15 +35,15 @@ class PendingRows:
         segments: where the features of rows beyond `most_in_memory` go; None to keep all in memory. About 150 bytes of
             such a row stay in memory: key, time, score, label, and its entry in the index.
         most_in_memory: rows whose features are kept in memory.
-        segment_rows: smallest number of rows of a segment.
     """
 
-    def __init__(
-        self, segments: Segments | None = None, most_in_memory: int = 1_000_000, segment_rows: int = _SEGMENT_ROWS
-    ) -> None:
+    _segment_rows = 8192
+    """Smallest number of rows of a segment."""
+
+    def __init__(self, segments: Segments | None, most_in_memory: int) -> None:
         self.count = 0
         self.segments = segments
-        self._most, self._segment_rows = most_in_memory, segment_rows
+        self._most = most_in_memory
         self._first = 0
         self._in_memory = 0
         self._pieces: deque[_Piece] = deque()

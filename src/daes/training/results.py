@@ -106,7 +106,7 @@ class RunResults:
             if self.bad_rows.count:
                 write_text(folder.bad_rows, self.bad_rows.to_csv())
             if importance is not None:
-                folder.write("importance", importance.to_dict())
+                folder.write("importance", asdict(importance))
             (folder.path / "progress.json").unlink(missing_ok=True)
         except OSError as error:
             raise TrainingError(

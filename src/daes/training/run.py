@@ -3,6 +3,7 @@
 import json
 import logging
 import platform
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -365,8 +366,8 @@ def _choose_folder(run_folder: RunFolder, resume: bool, overwrite: bool) -> RunF
     _check_folder(run_folder, resume, overwrite)
     if not run_folder.exists or (resume and not run_folder.replacement.exists):
         return run_folder
-    if overwrite:
-        run_folder.clear_replacement()
+    if overwrite and run_folder.replacement.path.is_dir():
+        shutil.rmtree(run_folder.replacement.path)
     return run_folder.replacement
 
 

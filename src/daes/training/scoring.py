@@ -195,8 +195,6 @@ def _writing(out: str | Path | BinaryIO) -> Iterator[Callable[[Any], None]]:
         path = Path(out)
         if path.suffix.lower() not in (".parquet", ".csv"):
             raise ValueError(f"out must end in .parquet or .csv, got {path}")
-        if not path.parent.is_dir():
-            raise FileNotFoundError(f"out must lie in a folder that exists, got {path}")
         if path.suffix.lower() == ".parquet":
             make = pq.ParquetWriter
         opened = replacing(path)

@@ -80,7 +80,10 @@ class TrainingStep:
         self.config = config
         if _may_be_sparse(model, config):
             model.categorical.sparse = True  # type: ignore[union-attr]
-            _choose_unchecked_sparse_tensors()
+            checks = torch.sparse.check_sparse_tensor_invariants
+            if not checks.is_enabled():  # type: ignore[no-untyped-call, unused-ignore]
+                # Torch's default, set explicitly, since some versions warn if nobody has.
+                checks.disable()  # type: ignore[no-untyped-call, unused-ignore]
         self.optimizers = make_optimizers(model, config)
         self._parameters = list(model.parameters())
         # What a forward pass in `train()` changes in the backbone: running statistics of BatchNorm.
@@ -396,13 +399,6 @@ def _may_be_sparse(model: CTRModel, config: TrainConfig) -> bool:
     """
     on_cpu = model.device.type == "cpu"
     return model.categorical is not None and config.optimizer == "adagrad" and not model.l2 and on_cpu
-
-
-def _choose_unchecked_sparse_tensors() -> None:
-    """Set torch's default explicitly, since some versions warn if nobody has."""
-    checks = torch.sparse.check_sparse_tensor_invariants
-    if not checks.is_enabled():  # type: ignore[no-untyped-call, unused-ignore]
-        checks.disable()  # type: ignore[no-untyped-call, unused-ignore]
 
 
 def _learns_as_it_scores(model: CTRModel) -> bool:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,9 +20,12 @@ from daes.stream.batch import Batch
 from daes.stream.cursor import BatchError
 from daes.stream.source import Source
 from daes.training.config import TrainConfig
-from daes.training.labels import LabelDelay, Scored, WaitingLabels
+from daes.training.labels import LabelDelay, Scored
 from daes.training.step import BadBatch, TrainingError, TrainingStep, random_state, set_random_state
 from daes.training.stopping import TrainingStopped
+
+if TYPE_CHECKING:
+    from daes.training.label_join import LabelJoin
 
 _log = logging.getLogger("daes.training")
 _ROWS_MEASURED = 4096
@@ -83,8 +86,8 @@ class StreamTrainer:
         on_record: called with every record of the metrics.
         on_wait: called while a live source has no rows.
         extra: further objects with `state_dict` and `load_state_dict` to include in the checkpoints, by name.
-        waiting: the queue in which scored batches wait until the model learns from them, such as a `LabelJoin`; by
-            default one that holds them for `label_delay` batches.
+        waiting: the queue in which scored rows wait for labels from another topic; by default labels come with their
+            rows, and batches wait for `label_delay` others.
 
     >>> from daes.simulation import AdStream
     >>> stream = AdStream(num_rows=4000, seed=0)
@@ -105,7 +108,7 @@ class StreamTrainer:
         on_record: Sequence[RecordCallback] = (),
         on_wait: Sequence[WaitCallback] = (),
         extra: Mapping[str, Any] | None = None,
-        waiting: WaitingLabels | None = None,
+        waiting: "LabelJoin | None" = None,
     ) -> None:
         self.model = model
         self.config = config or TrainConfig()
@@ -125,7 +128,7 @@ class StreamTrainer:
         self.seconds = 0.0
         self.history: list[dict[str, float]] = []
         self._spacing = 1
-        self.waiting: WaitingLabels = waiting or LabelDelay(self.config.label_delay)
+        self.waiting: LabelDelay | LabelJoin = waiting or LabelDelay(self.config.label_delay)
         self._at_once = waiting is None and not self.config.label_delay
         self.step.correcting = self._at_once
         self._position: Mapping[str, int | str] = {"row": 0}
@@ -362,14 +365,12 @@ class StreamTrainer:
         """Take model and optimisers from the state of another run's trainer; the configuration stays."""
         self.step.start_from(state["step"])
 
-    def restore(self, source: Source) -> int | None:
-        """Load the newest valid checkpoint and seek the source to it; returns its rows, None without a checkpoint."""
+    def restore(self, source: Source) -> None:
+        """Load the newest valid checkpoint, if there is one, and seek the source to it."""
         checkpoint = None if self.store is None else self.store.load()
-        if checkpoint is None:
-            return None
-        self.load_state_dict(checkpoint.state)
-        source.seek(self._position)
-        return self.rows
+        if checkpoint is not None:
+            self.load_state_dict(checkpoint.state)
+            source.seek(self._position)
 
 
 @contextmanager

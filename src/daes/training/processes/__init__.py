@@ -8,14 +8,11 @@ stream: these are then the same in every process, and equal those of one process
 does a part of the work.
 """
 
-from daes.training.processes.gradients import GradientExchange
 from daes.training.processes.group import LostProcessError, OtherProcessError, Processes, process_group
-from daes.training.processes.reading import DividedReading, read_together
+from daes.training.processes.reading import read_together
 from daes.training.processes.trainer import ProcessTrainer
 
 __all__ = [
-    "DividedReading",
-    "GradientExchange",
     "LostProcessError",
     "OtherProcessError",
     "ProcessTrainer",
