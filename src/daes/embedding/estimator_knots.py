@@ -11,12 +11,12 @@ from daes.distribution.base import DistributionEstimator
 from daes.distribution.estimator_state import state_from_bytes, state_to_bytes
 from daes.embedding.compilation import outside_graphs
 from daes.embedding.distributions import FeatureDistributions
-from daes.embedding.knots import Bounds, StreamKnots
+from daes.embedding.knots import Bounds, FeatureKnots
 
 EstimatorFactory = Callable[[int], DistributionEstimator]
 
 
-class EstimatorKnots(StreamKnots):
+class EstimatorKnots(FeatureKnots):
     """Knots from one NumPy estimator per feature: sketches, order statistics, reservoirs that adapt to drift.
 
     For comparisons, and for estimators that do not exist as tensors; on an accelerator every batch is copied to the
