@@ -287,8 +287,10 @@ def test_every_check_has_a_fault_to_find() -> None:
 
 
 def test_the_example_of_the_docs_passes(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
-    (example,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "check_embedding" in block]
+    text = (Path(__file__).parents[2] / "docs" / "howto" / "new-method.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (check,) = re.findall(r"`(check_embedding\(.*?\))` of `daes.embedding.checks`", text)
+    example += f"from daes.embedding.checks import check_embedding\n{check}\n"
     script = tmp_path / "example.py"  # pickling a class needs a module to find it in
     script.write_text(example, encoding="utf-8")
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
