@@ -47,7 +47,7 @@ def test_dropout_rate_reaches_the_layers():
 
 
 def test_an_mlp_without_hidden_layers_is_a_linear_map():
-    mlp = MLP(4, (), dropout=0.5, batch_norm=True, slope=0.1)
+    mlp = MLP(HiddenLayers(4, (), dropout=0.5, batch_norm=True, slope=0.1))
     inputs = torch.randn(6, 4)
     torch.testing.assert_close(mlp(inputs), inputs @ mlp.readout.weight[0] + mlp.readout.bias)
 

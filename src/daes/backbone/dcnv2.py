@@ -58,9 +58,7 @@ class DCNv2(Backbone):
         self.layers = check_count("layers", layers)
         self.rank = None if rank is None else check_count("rank", rank)
         self.cross = MatrixCross(self.input_dim, self.layers, self.rank)
-        self.deep = HiddenLayers(
-            self.input_dim, self.hidden, dropout=self.dropout, batch_norm=self.batch_norm, slope=self.slope
-        )
+        self.deep = self._hidden_layers(self.input_dim)
         self.readout = Readout(self.input_dim + self.deep.out_features)
 
     @property

@@ -129,18 +129,16 @@ class MLP(nn.Module):
 
     **Shape.** (B, in_features) → (B,).
 
-    >>> MLP(6, (4, 2), dropout=0.2, batch_norm=True, slope=0.1)(torch.randn(5, 6)).shape
+    >>> MLP(HiddenLayers(6, (4, 2), dropout=0.2, batch_norm=True, slope=0.1))(torch.randn(5, 6)).shape
     torch.Size([5])
     """
 
     __call__: Callable[..., Tensor]
 
-    def __init__(
-        self, in_features: int, hidden: Sequence[int], *, dropout: float, batch_norm: bool, slope: float
-    ) -> None:
+    def __init__(self, hidden: HiddenLayers) -> None:
         super().__init__()
-        self.hidden = HiddenLayers(in_features, hidden, dropout=dropout, batch_norm=batch_norm, slope=slope)
-        self.readout = Readout(self.hidden.out_features)
+        self.hidden = hidden
+        self.readout = Readout(hidden.out_features)
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.readout(self.hidden(inputs))

@@ -78,8 +78,6 @@ class DAES(NumericalEmbedding):
     `missing` (q, d), `linear_weight` (q, d). The statistics are those of `distributions`; `knots` is (q, K+1).
 
     Args:
-        num_features: number q of numerical features.
-        dim: dimension d of an embedding.
         num_meta: number M of bins.
         basis: "thermometer" (the paper's) or "hat".
         knots: number K of intervals between knots; M by default (the paper's). A larger K resolves heavy tails.

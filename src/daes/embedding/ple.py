@@ -38,8 +38,6 @@ class PLE(NumericalEmbedding):
     (q, M+1), from `fit`.
 
     Args:
-        num_features: number q of numerical features.
-        dim: dimension d of an embedding.
         num_meta: number M of bins.
 
     >>> embedding = PLE(num_features=1, dim=4, num_meta=2)
