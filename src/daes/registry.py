@@ -126,11 +126,6 @@ class Entry(Generic[T]):
         defaults = self._defaults()
         return {**{name: defaults[name] for name in self.preset}, **options}
 
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as plain data."""
-        fields = {name: value for name, value in vars(self).items() if name not in ("cls", "order")}
-        return {**fields, "reference": str(self.reference or "")}
-
     def _defaults(self) -> dict[str, Any]:
         """The options of the class and their defaults, including those that it passes on to its base classes."""
         found: dict[str, Any] = {}

@@ -32,7 +32,6 @@ class AFM(Backbone):
     **Shape.** fields (B, n, d) → (B,).
 
     Args:
-        num_fields, dim, dropout: as in `Backbone`; there are no plain inputs.
         attention_dim: length of h.
 
     >>> import torch

@@ -34,7 +34,6 @@ class DCN(Backbone):
     **Shape.** fields (B, n, d), plain (B, r) → (B,).
 
     Args:
-        num_fields, dim, plain_dim, hidden, dropout, batch_norm, slope: as in `Backbone`.
         layers: the number L of crosses.
 
     >>> import torch

@@ -42,7 +42,6 @@ class DCNv2(Backbone):
     **Shape.** fields (B, n, d), plain (B, r) → (B,).
 
     Args:
-        num_fields, dim, plain_dim, hidden, dropout, batch_norm, slope: as in `Backbone`.
         layers: the number L of crosses.
         rank: None for full matrices of D² weights, D = n·d + r; a number k for W_l = U_l V_l with 2kD.
 

@@ -34,7 +34,6 @@ class OPNN(Backbone):
     **Shape.** fields (B, n, d), plain (B, r) → (B,). P is (B, d²) for `sum` and (B, n(n−1)/2) for `kernel`.
 
     Args:
-        num_fields, dim, plain_dim, hidden, dropout, batch_norm, slope: as in `Backbone`.
         product: `sum` is the superposition of Qu et al. (ICDM 2016), cheap and blind to which field a vector
             came from; `kernel` is the authors' later form (TOIS 2018) with d² weights per pair of fields.
 
@@ -48,7 +47,6 @@ class OPNN(Backbone):
     ) -> None:
         super().__init__(num_fields, dim, **settings)
         check_choice("product", product, ("sum", "kernel"))
-        self.product = product
         self.outer = KernelProducts(self.num_fields, self.dim) if product == "kernel" else SummedProducts(self.dim)
         self.mlp = self._mlp(self.input_dim + self.outer.out_features)
 

@@ -176,7 +176,6 @@ class DAES(NumericalEmbedding):
         else:
             weights = self._weights(values, place)
             if context is not None and modulated:
-                self._check_context(context, values.shape[0])
                 modulate = gate if self.modulation == "gate" else tran
                 weights = modulate(weights, context, self.modulation_weight, self.beta)
             encoded = weighted_sum(weights, self.meta_embeddings)
@@ -187,6 +186,8 @@ class DAES(NumericalEmbedding):
 
     def _fused(self, values: Tensor, context: Tensor | Context | None, plain: Sequence[FeatureInput]) -> Outputs | None:
         context = context if self.uses_context else None
+        if context is not None:
+            self._check_context(context, values.shape[0])
         if self._loop_serves(values, context, plain):
             return self._blend_by_loop(values, context, plain)
         vectors, index = context if isinstance(context, Context) else (None, None)
@@ -199,8 +200,6 @@ class DAES(NumericalEmbedding):
             or (own is not None and not kernels.fit_gate(self.modulation_weight, self.meta_embeddings))
         ):
             return None
-        if context is not None:
-            self._check_context(context, values.shape[0])
         table, square = self.meta_embeddings.unsqueeze(0), None
         if vectors is not None and self.modulation == "gate":
             table = kernels.gate_tables(vectors, self.modulation_weight, self.meta_embeddings, self.beta)
@@ -242,7 +241,6 @@ class DAES(NumericalEmbedding):
         places = values, known.knots, known.centre, known.scale
         linear = None if self.linear is None else self.linear_weight
         if isinstance(context, Context):
-            self._check_context(context, values.shape[0])
             fields, inputs = native.gated_blend(
                 *places,
                 context,

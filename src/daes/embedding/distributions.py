@@ -72,7 +72,6 @@ class FeatureDistributions(FeatureKnots):
     _acceptances: list[tuple[AcceptanceTable, NDArray[np.int64], Tensor]] | None
     _levels: Tensor
     _sorted: "_SortedSamples | None"
-    _part: tuple[int, int]
     _rows: int | None
     _expected: float
     _batches: float

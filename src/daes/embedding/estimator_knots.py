@@ -24,8 +24,7 @@ class EstimatorKnots(FeatureKnots):
 
     Args:
         bank: the estimators.
-        num_knots: number K of intervals between knots.
-        bounds: a fixed pair (low, high), or one per feature, in place of the smallest and largest value seen.
+        num_knots, bounds: as in `FeatureKnots`.
 
     >>> from daes.distribution import OrderStatistics
     >>> known = EstimatorKnots(EstimatorBank(lambda feature: OrderStatistics(), 1), num_knots=4)
