@@ -172,21 +172,18 @@ class Registry(dict[str, E]):
         """
 
         def register(cls: C) -> C:
-            self._add(self._entry(name=name, cls=cls, **fields))
+            known = self.get(name)
+            # A class may be defined again, as in a notebook.
+            if known is not None and full_name(known.cls) != full_name(cls):
+                raise ValueError(f"{self.kind} {name!r} is already registered, for {full_name(known.cls)}")
+            entry = self._entry(name=name, cls=cls, **fields)
+            entry.check_options(entry.preset)
+            ordered = sorted({**self, name: entry}.values(), key=lambda entry: entry.place)
+            self.clear()
+            self.update((entry.name, entry) for entry in ordered)
             return cls
 
         return register
-
-    def _add(self, entry: E) -> None:
-        known = self.get(entry.name)
-        # A class may be defined again, as in a notebook.
-        if known is not None and full_name(known.cls) != full_name(entry.cls):
-            raise ValueError(f"{self.kind} {entry.name!r} is already registered, for {full_name(known.cls)}")
-        entry.check_options(entry.preset)
-        self[entry.name] = entry
-        ordered = sorted(self.values(), key=lambda entry: entry.place)
-        self.clear()
-        self.update((entry.name, entry) for entry in ordered)
 
     def find(self, name: str) -> E:
         """The entry of a name; a ValueError for an unknown one lists the names and suggests the closest."""

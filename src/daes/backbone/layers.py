@@ -91,9 +91,6 @@ class Readout(nn.Linear):
     """⟨w, x⟩ + b, one number per row, in the precision of w even under autocast.
 
     **Shape.** (…, in_features) → (…).
-
-    >>> Readout(4)(torch.randn(3, 4)).shape
-    torch.Size([3])
     """
 
     __call__: Callable[..., Tensor]  # which the type checker would not know
@@ -128,9 +125,6 @@ class MLP(nn.Module):
     """Hidden layers, then one logit.
 
     **Shape.** (B, in_features) → (B,).
-
-    >>> MLP(HiddenLayers(6, (4, 2), dropout=0.2, batch_norm=True, slope=0.1))(torch.randn(5, 6)).shape
-    torch.Size([5])
     """
 
     __call__: Callable[..., Tensor]
@@ -168,9 +162,6 @@ class LinearPart(nn.Module):
     """The first-order part: Σ_i ⟨w_i, e_i⟩ + b.
 
     **Shape.** (B, n, d) → (B,).
-
-    >>> LinearPart(3, 2)(torch.randn(5, 3, 2)).shape
-    torch.Size([5])
     """
 
     __call__: Callable[..., Tensor]
