@@ -190,22 +190,12 @@ class InnerProducts(nn.Module):
 
     def __init__(self, num_fields: int) -> None:
         super().__init__()
-        first, second = pair_indices(num_fields)
+        first, second = torch.triu_indices(num_fields, num_fields, offset=1)
         self.register_buffer("upper", first * num_fields + second, persistent=False)
 
     def forward(self, fields: Tensor) -> Tensor:
         gram = torch.bmm(fields, fields.transpose(1, 2))
         return gram.flatten(1).index_select(1, self.upper)
-
-
-def pair_indices(num_fields: int) -> tuple[Tensor, Tensor]:
-    """The first and the second field of every pair i < j, row by row of the upper triangle.
-
-    >>> pair_indices(3)
-    (tensor([0, 0, 1]), tensor([1, 2, 2]))
-    """
-    first, second = torch.triu_indices(num_fields, num_fields, offset=1)
-    return first, second
 
 
 def pool_pairs(fields: Tensor) -> Tensor:

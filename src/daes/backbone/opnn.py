@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from daes.backbone.base import Backbone, Settings
-from daes.backbone.layers import pair_indices
 from daes.backbone.registry import register_backbone
 from daes.choices import check_choice
 from daes.registry import Reference
@@ -69,19 +68,16 @@ class SummedProducts(nn.Module):
 class KernelProducts(nn.Module):
     """e_iᵀ K_ij e_j of every pair i < j: (B, n, d) → (B, n(n−1)/2)."""
 
-    first: Tensor
-    second: Tensor
+    pairs: Tensor
 
     def __init__(self, num_fields: int, dim: int) -> None:
         super().__init__()
-        first, second = pair_indices(num_fields)
-        self.register_buffer("first", first, persistent=False)
-        self.register_buffer("second", second, persistent=False)
-        self.out_features = len(first)
+        self.register_buffer("pairs", torch.triu_indices(num_fields, num_fields, offset=1), persistent=False)
+        self.out_features = self.pairs.shape[1]
         bound = (3 / dim) ** 0.5  # Glorot's, a kernel at a time
         self.kernel = nn.Parameter(torch.empty(self.out_features, dim, dim).uniform_(-bound, bound))
 
     def forward(self, fields: Tensor) -> Tensor:
         by_field = fields.transpose(0, 1)
-        left = torch.bmm(by_field.index_select(0, self.first), self.kernel)
-        return (left * by_field.index_select(0, self.second)).sum(dim=2).transpose(0, 1)
+        left = torch.bmm(by_field.index_select(0, self.pairs[0]), self.kernel)
+        return (left * by_field.index_select(0, self.pairs[1])).sum(dim=2).transpose(0, 1)
