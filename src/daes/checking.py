@@ -25,9 +25,9 @@ def run_checks(checks: Mapping[str, Callable[[Any], None]], make: Any, skip: Ite
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed torch's random numbers within the block, and restore their state afterwards."""
+    """Seed torch's random numbers of the CPU within the block, and restore their state afterwards."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         yield
 
 

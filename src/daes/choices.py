@@ -17,11 +17,7 @@ def check_choice(argument: str, value: Any, choices: Collection[Any]) -> None:
 
 
 def not_one_of(value: Any, choices: Collection[Any]) -> str:
-    """The end of an error about a value that is not one of the choices.
-
-    >>> not_one_of("deas", ("efd", "daes"))
-    "must be one of efd, daes, got 'deas' (did you mean 'daes'?)"
-    """
+    """The end of an error about a value that is not one of the choices."""
     return f"must be one of {', '.join(map(str, choices))}, got {value!r}{did_you_mean(value, choices)}"
 
 

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from daes import native
 from daes.backbone import BACKBONES, Backbone, build_backbone
 from daes.backbone.layers import unchanged
+from daes.checking import seeded
 from daes.distribution import rank_context_fields, smallest_cardinality
 from daes.distribution.base import check_positive
 from daes.embedding import (
@@ -162,17 +163,18 @@ class CTRModel(nn.Module):
         }
         self.numerical = None
         self.categorical = None
+        # Each part has a seed of its own: with one seed, models of two methods have the same tables and network.
         seeds = torch.randint(2**62, (3,), device="cpu").tolist()
         if schema.num_numerical or isinstance(embedding, NumericalEmbedding):
-            with _drawing_from(seeds[0]):
+            with seeded(seeds[0]):
                 self.numerical = self._make_embedding(embedding)
         if schema.num_categorical:
-            with _drawing_from(seeds[1]):
+            with seeded(seeds[1]):
                 if isinstance(categorical, type):
                     categorical = categorical(self.sizes, self.dim, **table_options)
                 self.categorical = categorical
         self.evidence = self._make_evidence(backbone)
-        with _drawing_from(seeds[2]):
+        with seeded(seeds[2]):
             self.backbone = self._make_backbone(backbone)
         places = [schema.categorical.index(name) for name in self.context]
         self.register_buffer("_context_index", torch.tensor(places, dtype=torch.int64), persistent=False)
@@ -552,14 +554,6 @@ def _check_sizes(what: str, module: nn.Module, **expected: int) -> None:
     for name, size in expected.items():
         if getattr(module, name) != size:
             raise ValueError(f"{what} must have {name}={size}, got {name}={getattr(module, name)}")
-
-
-@contextmanager
-def _drawing_from(seed: int) -> Iterator[None]:
-    """Draw random numbers from a seed of a part's own: with one seed, two methods have the same tables and network."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        yield
 
 
 def _check_columns(schema: Schema, batch: Batch) -> None:

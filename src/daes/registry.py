@@ -126,11 +126,6 @@ class Entry(Generic[T]):
         defaults = self._defaults()
         return {**{name: defaults[name] for name in self.preset}, **options}
 
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as plain data."""
-        fields = {name: value for name, value in vars(self).items() if name not in ("cls", "order")}
-        return {**fields, "reference": str(self.reference or "")}
-
     def _defaults(self) -> dict[str, Any]:
         """The options of the class and their defaults, including those that it passes on to its base classes."""
         found: dict[str, Any] = {}
@@ -177,21 +172,18 @@ class Registry(dict[str, E]):
         """
 
         def register(cls: C) -> C:
-            self._add(self._entry(name=name, cls=cls, **fields))
+            known = self.get(name)
+            # A class may be defined again, as in a notebook.
+            if known is not None and full_name(known.cls) != full_name(cls):
+                raise ValueError(f"{self.kind} {name!r} is already registered, for {full_name(known.cls)}")
+            entry = self._entry(name=name, cls=cls, **fields)
+            entry.check_options(entry.preset)
+            ordered = sorted({**self, name: entry}.values(), key=lambda entry: entry.place)
+            self.clear()
+            self.update((entry.name, entry) for entry in ordered)
             return cls
 
         return register
-
-    def _add(self, entry: E) -> None:
-        known = self.get(entry.name)
-        # A class may be defined again, as in a notebook.
-        if known is not None and full_name(known.cls) != full_name(entry.cls):
-            raise ValueError(f"{self.kind} {entry.name!r} is already registered, for {full_name(known.cls)}")
-        entry.check_options(entry.preset)
-        self[entry.name] = entry
-        ordered = sorted(self.values(), key=lambda entry: entry.place)
-        self.clear()
-        self.update((entry.name, entry) for entry in ordered)
 
     def find(self, name: str) -> E:
         """The entry of a name; a ValueError for an unknown one lists the names and suggests the closest."""

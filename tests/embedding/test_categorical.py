@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from daes.checking import seeded
 from daes.embedding.categorical import CategoricalEmbedding, suggest_sizes
 
 SIZES = {"city": 7, "device": 1, "user": 1000}
 MODES = ["hash", "vocabulary"]
 
 
-def make(mode: str = "hash", **options: Any) -> CategoricalEmbedding:
-    options = {"min_count": 2, "counters": 2**12, "generator": torch.Generator().manual_seed(0), **options}
-    return CategoricalEmbedding(SIZES, 4, mode=mode, **options)  # type: ignore[arg-type]
+def make(mode: str = "hash", seed: int = 0, **options: Any) -> CategoricalEmbedding:
+    with seeded(seed):
+        return CategoricalEmbedding(SIZES, 4, mode=mode, **{"min_count": 2, "counters": 2**12, **options})  # type: ignore[arg-type]
 
 
 def random_ids(rows: int, seed: int = 0, distinct: int = 300) -> Tensor:
@@ -163,7 +164,7 @@ class TestGradients:
 class TestState:
     @pytest.mark.parametrize("mode", MODES)
     def test_round_trip_is_strict_and_exact(self, mode: str, tmp_path: Path) -> None:
-        trained, loaded = make(mode), make(mode, generator=torch.Generator().manual_seed(9))
+        trained, loaded = make(mode), make(mode, seed=9)
         trained(random_ids(500))
         save_file(trained.state_dict(), tmp_path / "state.safetensors")
         loaded.load_state_dict(load_file(tmp_path / "state.safetensors"), strict=True)
@@ -189,13 +190,14 @@ class TestState:
         assert make(mode).to(torch.bfloat16)(random_ids(10)).dtype == torch.bfloat16
 
     def test_start(self) -> None:
-        embedding = CategoricalEmbedding([50_000], 4, init_std=0.3, generator=torch.Generator().manual_seed(0))
+        with seeded(0):
+            embedding = CategoricalEmbedding([50_000], 4, init_std=0.3)
         weight = embedding.weight.detach()
         # 200 000 normal draws: the standard error of their deviation is 0.3 / √400 000.
         assert abs(weight.std().item() - 0.3) < 5 * 0.3 / 400_000**0.5
         assert abs(weight.mean().item()) < 5 * 0.3 / 200_000**0.5
         assert torch.equal(make().weight, make().weight)
-        assert not torch.equal(make().weight, make(generator=torch.Generator().manual_seed(1)).weight)
+        assert not torch.equal(make().weight, make(seed=1).weight)
 
 
 class TestExport:

@@ -26,7 +26,6 @@ VARIANTS: dict[str, Callable[[], NumericalEmbedding]] = {
     "value space, value path": lambda: DAES(3, 4, value_space=True, linear="value", num_meta=3),
     "reservoirs with a half-life": lambda: DAES(3, 4, estimator_options={"half_life": 100.0}, reservoir_size=50),
     "GK sketches, bounds": lambda: DAES(3, 4, estimator="gk", bounds=(0.0, 50.0), modulation=None),
-    "fixed knots": lambda: DAES.from_knots(torch.tensor([[0.0, 5.0, 10.0], [-9.0, 0.0, 7.0], [1.0, 2.0, 3.0]]), 4),
     "key-value over the range": lambda: build_embedding("keyvalue", 3, 4, input="minmax"),
     "FE of normal scores": lambda: build_embedding("fe", 3, 4, input="score"),
     "DLRM of logarithms": lambda: build_embedding("dlrm", 3, 4, hidden=(8, 4), input="log"),
@@ -288,8 +287,10 @@ def test_every_check_has_a_fault_to_find() -> None:
 
 
 def test_the_example_of_the_docs_passes(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
-    (example,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "check_embedding" in block]
+    text = (Path(__file__).parents[2] / "docs" / "howto" / "new-method.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (check,) = re.findall(r"`(check_embedding\(.*?\))` of `daes.embedding.checks`", text)
+    example += f"from daes.embedding.checks import check_embedding\n{check}\n"
     script = tmp_path / "example.py"  # pickling a class needs a module to find it in
     script.write_text(example, encoding="utf-8")
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)

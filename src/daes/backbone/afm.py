@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from daes.backbone.arguments import check_count
 from daes.backbone.base import Backbone
-from daes.backbone.layers import LinearPart, Readout, pair_indices
+from daes.backbone.layers import LinearPart, Readout
 from daes.backbone.registry import register_backbone
 from daes.registry import Reference
 
@@ -32,7 +32,6 @@ class AFM(Backbone):
     **Shape.** fields (B, n, d) → (B,).
 
     Args:
-        num_fields, dim, dropout: as in `Backbone`; there are no plain inputs.
         attention_dim: length of h.
 
     >>> import torch
@@ -41,17 +40,15 @@ class AFM(Backbone):
     """
 
     takes_plain = False
-    first: Tensor
-    second: Tensor
+    pairs: Tensor
 
     def __init__(
         self, num_fields: int, dim: int, *, plain_dim: int = 0, dropout: float = 0.2, attention_dim: int = 16
     ) -> None:
         super().__init__(num_fields, dim, plain_dim=plain_dim, hidden=(), dropout=dropout)
         self.attention_dim = check_count("attention_dim", attention_dim)
-        first, second = pair_indices(self.num_fields)
-        self.register_buffer("first", first, persistent=False)
-        self.register_buffer("second", second, persistent=False)
+        pairs = torch.triu_indices(self.num_fields, self.num_fields, offset=1)
+        self.register_buffer("pairs", pairs, persistent=False)
         self.linear = LinearPart(self.num_fields, self.dim)
         self.attention = nn.Sequential(
             nn.Linear(self.dim, self.attention_dim), nn.ReLU(), Readout(self.attention_dim, bias=False)
@@ -60,7 +57,7 @@ class AFM(Backbone):
         self.readout = Readout(self.dim, bias=False)
 
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:
-        products = fields.index_select(1, self.first) * fields.index_select(1, self.second)
+        products = fields.index_select(1, self.pairs[0]) * fields.index_select(1, self.pairs[1])
         weights = torch.softmax(self.attention(products), dim=1)
         pooled = torch.bmm(weights.unsqueeze(1).to(products.dtype), products).squeeze(1)
         return self.linear(fields) + self.readout(self.drop(pooled))

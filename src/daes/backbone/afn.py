@@ -37,8 +37,7 @@ class AFN(Backbone):
     **Shape.** fields (B, n, d), plain (B, r) → (B,).
 
     Args:
-        num_fields, dim, plain_dim, hidden, dropout, batch_norm, slope: as in `Backbone`; the widths are those of
-            both MLPs.
+        hidden: as in `Backbone`; the widths are those of both MLPs.
         neurons: the number K of products.
         floor: |e| is raised to this before its logarithm, which would be −∞ at 0.
         deep: False for AFN without MLP_2 and plain inputs.

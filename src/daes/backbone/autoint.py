@@ -37,7 +37,6 @@ class AutoInt(Backbone):
     **Shape.** fields (B, n, d), plain (B, r) → (B,).
 
     Args:
-        num_fields, dim, plain_dim, hidden, dropout, batch_norm, slope: as in `Backbone`.
         layers: number of attention layers.
         heads: number of heads in each.
         head_dim: width of a head; a field's vector has heads·head_dim coordinates after a layer.

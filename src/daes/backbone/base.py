@@ -7,7 +7,7 @@ from typing import ClassVar, NoReturn, TypedDict
 from torch import Tensor, nn
 
 from daes.backbone.arguments import check_count, check_flag, check_rate, check_widths
-from daes.backbone.layers import MLP, append_plain
+from daes.backbone.layers import MLP, HiddenLayers, append_plain
 from daes.native.network import Network
 from daes.registry import Configurable
 
@@ -112,9 +112,15 @@ class Backbone(Configurable, nn.Module, ABC):
     def extra_repr(self) -> str:
         return f"num_fields={self.num_fields}, dim={self.dim}, plain_dim={self.plain_dim}"
 
+    def _hidden_layers(self, in_features: int) -> HiddenLayers:
+        """Hidden layers by this backbone's settings."""
+        return HiddenLayers(
+            in_features, self.hidden, dropout=self.dropout, batch_norm=self.batch_norm, slope=self.slope
+        )
+
     def _mlp(self, in_features: int) -> MLP:
         """An MLP with a logit at its end, by this backbone's settings."""
-        return MLP(in_features, self.hidden, dropout=self.dropout, batch_norm=self.batch_norm, slope=self.slope)
+        return MLP(self._hidden_layers(in_features))
 
     def _refuse_plain(self) -> NoReturn:
         reason = "which has no MLP and no cross network to take plain inputs"

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from daes.backbone.arguments import check_count
 from daes.backbone.base import Backbone, Settings
-from daes.backbone.layers import HiddenLayers, Readout
+from daes.backbone.layers import Readout
 from daes.backbone.registry import register_backbone
 from daes.registry import Reference
 
@@ -34,7 +34,6 @@ class DCN(Backbone):
     **Shape.** fields (B, n, d), plain (B, r) → (B,).
 
     Args:
-        num_fields, dim, plain_dim, hidden, dropout, batch_norm, slope: as in `Backbone`.
         layers: the number L of crosses.
 
     >>> import torch
@@ -46,9 +45,7 @@ class DCN(Backbone):
         super().__init__(num_fields, dim, **settings)
         self.layers = check_count("layers", layers)
         self.cross = VectorCross(self.input_dim, self.layers)
-        self.deep = HiddenLayers(
-            self.input_dim, self.hidden, dropout=self.dropout, batch_norm=self.batch_norm, slope=self.slope
-        )
+        self.deep = self._hidden_layers(self.input_dim)
         self.readout = Readout(self.input_dim + self.deep.out_features)
 
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:

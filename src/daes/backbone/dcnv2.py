@@ -42,7 +42,6 @@ class DCNv2(Backbone):
     **Shape.** fields (B, n, d), plain (B, r) → (B,).
 
     Args:
-        num_fields, dim, plain_dim, hidden, dropout, batch_norm, slope: as in `Backbone`.
         layers: the number L of crosses.
         rank: None for full matrices of D² weights, D = n·d + r; a number k for W_l = U_l V_l with 2kD.
 
@@ -58,9 +57,7 @@ class DCNv2(Backbone):
         self.layers = check_count("layers", layers)
         self.rank = None if rank is None else check_count("rank", rank)
         self.cross = MatrixCross(self.input_dim, self.layers, self.rank)
-        self.deep = HiddenLayers(
-            self.input_dim, self.hidden, dropout=self.dropout, batch_norm=self.batch_norm, slope=self.slope
-        )
+        self.deep = self._hidden_layers(self.input_dim)
         self.readout = Readout(self.input_dim + self.deep.out_features)
 
     @property

@@ -33,7 +33,6 @@ class DeepFM(WideDeep):
     **Shape.** fields (B, n, d), plain (B, r) → (B,).
 
     Args:
-        num_fields, dim, plain_dim, hidden, dropout, batch_norm, slope: as in `Backbone`.
         pairs: weight s of the products: 1 as published; None for `pair_scale`, 10/n with more than ten fields.
 
     >>> import torch

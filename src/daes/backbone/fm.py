@@ -31,7 +31,6 @@ class FM(LR):
     **Shape.** fields (B, n, d) → (B,).
 
     Args:
-        num_fields, dim: as in `Backbone`; there are no plain inputs.
         pairs: weight s of the products: 1 as published; None for `pair_scale`, 10/n with more than ten fields.
 
     >>> import torch

@@ -29,9 +29,6 @@ class FwFM(LR):
 
     **Shape.** fields (B, n, d) → (B,).
 
-    Args:
-        num_fields, dim: as in `Backbone`; there are no plain inputs.
-
     >>> import torch
     >>> from daes.backbone.fm import FM
     >>> fields, fwfm, fm = torch.randn(8, 4, 16), FwFM(num_fields=4, dim=16), FM(num_fields=4, dim=16)

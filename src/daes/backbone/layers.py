@@ -91,9 +91,6 @@ class Readout(nn.Linear):
     """⟨w, x⟩ + b, one number per row, in the precision of w even under autocast.
 
     **Shape.** (…, in_features) → (…).
-
-    >>> Readout(4)(torch.randn(3, 4)).shape
-    torch.Size([3])
     """
 
     __call__: Callable[..., Tensor]  # which the type checker would not know
@@ -128,19 +125,14 @@ class MLP(nn.Module):
     """Hidden layers, then one logit.
 
     **Shape.** (B, in_features) → (B,).
-
-    >>> MLP(6, (4, 2), dropout=0.2, batch_norm=True, slope=0.1)(torch.randn(5, 6)).shape
-    torch.Size([5])
     """
 
     __call__: Callable[..., Tensor]
 
-    def __init__(
-        self, in_features: int, hidden: Sequence[int], *, dropout: float, batch_norm: bool, slope: float
-    ) -> None:
+    def __init__(self, hidden: HiddenLayers) -> None:
         super().__init__()
-        self.hidden = HiddenLayers(in_features, hidden, dropout=dropout, batch_norm=batch_norm, slope=slope)
-        self.readout = Readout(self.hidden.out_features)
+        self.hidden = hidden
+        self.readout = Readout(hidden.out_features)
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.readout(self.hidden(inputs))
@@ -170,9 +162,6 @@ class LinearPart(nn.Module):
     """The first-order part: Σ_i ⟨w_i, e_i⟩ + b.
 
     **Shape.** (B, n, d) → (B,).
-
-    >>> LinearPart(3, 2)(torch.randn(5, 3, 2)).shape
-    torch.Size([5])
     """
 
     __call__: Callable[..., Tensor]
@@ -201,22 +190,12 @@ class InnerProducts(nn.Module):
 
     def __init__(self, num_fields: int) -> None:
         super().__init__()
-        first, second = pair_indices(num_fields)
+        first, second = torch.triu_indices(num_fields, num_fields, offset=1)
         self.register_buffer("upper", first * num_fields + second, persistent=False)
 
     def forward(self, fields: Tensor) -> Tensor:
         gram = torch.bmm(fields, fields.transpose(1, 2))
         return gram.flatten(1).index_select(1, self.upper)
-
-
-def pair_indices(num_fields: int) -> tuple[Tensor, Tensor]:
-    """The first and the second field of every pair i < j, row by row of the upper triangle.
-
-    >>> pair_indices(3)
-    (tensor([0, 0, 1]), tensor([1, 2, 2]))
-    """
-    first, second = torch.triu_indices(num_fields, num_fields, offset=1)
-    return first, second
 
 
 def pool_pairs(fields: Tensor) -> Tensor:

@@ -27,9 +27,6 @@ class LR(Backbone):
 
     **Shape.** fields (B, n, d) → (B,).
 
-    Args:
-        num_fields, dim: as in `Backbone`; there are no plain inputs.
-
     >>> import torch
     >>> LR(num_fields=4, dim=16)(torch.randn(8, 4, 16)).shape
     torch.Size([8])

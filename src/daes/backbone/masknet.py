@@ -39,7 +39,6 @@ class MaskNet(Backbone):
     **Shape.** fields (B, n, d), plain (B, r) → (B,).
 
     Args:
-        num_fields, dim, plain_dim, hidden, dropout, batch_norm, slope: as in `Backbone`.
         blocks: the number K of mask blocks.
         block_dim: width of a block's output y_k.
         reduction_ratio: width of A_k x over the width of x.

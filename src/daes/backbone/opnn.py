@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from daes.backbone.base import Backbone, Settings
-from daes.backbone.layers import pair_indices
 from daes.backbone.registry import register_backbone
 from daes.choices import check_choice
 from daes.registry import Reference
@@ -34,7 +33,6 @@ class OPNN(Backbone):
     **Shape.** fields (B, n, d), plain (B, r) → (B,). P is (B, d²) for `sum` and (B, n(n−1)/2) for `kernel`.
 
     Args:
-        num_fields, dim, plain_dim, hidden, dropout, batch_norm, slope: as in `Backbone`.
         product: `sum` is the superposition of Qu et al. (ICDM 2016), cheap and blind to which field a vector
             came from; `kernel` is the authors' later form (TOIS 2018) with d² weights per pair of fields.
 
@@ -48,7 +46,6 @@ class OPNN(Backbone):
     ) -> None:
         super().__init__(num_fields, dim, **settings)
         check_choice("product", product, ("sum", "kernel"))
-        self.product = product
         self.outer = KernelProducts(self.num_fields, self.dim) if product == "kernel" else SummedProducts(self.dim)
         self.mlp = self._mlp(self.input_dim + self.outer.out_features)
 
@@ -71,19 +68,16 @@ class SummedProducts(nn.Module):
 class KernelProducts(nn.Module):
     """e_iᵀ K_ij e_j of every pair i < j: (B, n, d) → (B, n(n−1)/2)."""
 
-    first: Tensor
-    second: Tensor
+    pairs: Tensor
 
     def __init__(self, num_fields: int, dim: int) -> None:
         super().__init__()
-        first, second = pair_indices(num_fields)
-        self.register_buffer("first", first, persistent=False)
-        self.register_buffer("second", second, persistent=False)
-        self.out_features = len(first)
+        self.register_buffer("pairs", torch.triu_indices(num_fields, num_fields, offset=1), persistent=False)
+        self.out_features = self.pairs.shape[1]
         bound = (3 / dim) ** 0.5  # Glorot's, a kernel at a time
         self.kernel = nn.Parameter(torch.empty(self.out_features, dim, dim).uniform_(-bound, bound))
 
     def forward(self, fields: Tensor) -> Tensor:
         by_field = fields.transpose(0, 1)
-        left = torch.bmm(by_field.index_select(0, self.first), self.kernel)
-        return (left * by_field.index_select(0, self.second)).sum(dim=2).transpose(0, 1)
+        left = torch.bmm(by_field.index_select(0, self.pairs[0]), self.kernel)
+        return (left * by_field.index_select(0, self.pairs[1])).sum(dim=2).transpose(0, 1)

@@ -37,7 +37,6 @@ class XDeepFM(Backbone):
     **Shape.** fields (B, n, d), plain (B, r) → (B,).
 
     Args:
-        num_fields, dim, plain_dim, hidden, dropout, batch_norm, slope: as in `Backbone`.
         cin: the widths H_1, H_2, … of the CIN. Every feature map is both pooled and passed on (the paper's
             formula; not the split-half variant of its code), without activation, as the paper found best.
 

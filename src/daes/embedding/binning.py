@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
-from daes.distribution.base import Floats, check_positive
+from daes.distribution.base import Floats, check_positive, inverted_cdf
 from daes.embedding.base import Context, NumericalEmbedding, SharedOptions
 from daes.embedding.search import count_below
 
@@ -76,9 +76,12 @@ class EdgeEmbedding(RowEmbedding):
                 edges[feature, : found.size] = found
         self.edges.copy_(_round_down(torch.from_numpy(edges), self.edges.dtype))
 
-    @abstractmethod
     def find_edges(self, column: Floats, labels: Floats | None) -> Floats:
-        """At most num_bins - 1 edges for the finite values of one feature, of which there is at least one."""
+        """At most num_bins - 1 edges for the finite values of one feature, of which there is at least one.
+
+        Here they are the i/num_bins quantiles.
+        """
+        return inverted_cdf(np.sort(column), np.arange(1, self.num_bins) / self.num_bins)
 
 
 def _round_down(numbers: Tensor, dtype: torch.dtype) -> Tensor:

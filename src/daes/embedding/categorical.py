@@ -46,7 +46,6 @@ class CategoricalEmbedding(nn.Module):
             model cannot raise.
         sparse: whether gradients of `weight` are sparse, for large tables and `torch.optim.SparseAdam`.
         init_std: rows are initialised from N(0, init_std²).
-        generator: source of the initial random numbers; torch's global one if None.
         weight: the rows of all fields, instead of random ones; they are not copied.
 
     >>> embedding = CategoricalEmbedding({"city": 100, "device": 10}, dim=4)
@@ -74,7 +73,6 @@ class CategoricalEmbedding(nn.Module):
         strict: bool = False,
         sparse: bool = False,
         init_std: float = 0.01,
-        generator: torch.Generator | None = None,
         weight: Tensor | None = None,
     ) -> None:
         super().__init__()
@@ -102,15 +100,15 @@ class CategoricalEmbedding(nn.Module):
         self.register_buffer("_offsets", torch.tensor(self.offsets, dtype=torch.int64), persistent=False)
         self._slots: Tensor | None = None  # scratch memory of compiled look-ups
         if weight is None:
-            self._make_table(generator)
+            self._make_table()
         elif weight.shape != (self.num_rows, dim):
             raise ValueError(f"weight must have shape ({self.num_rows}, {dim}), got {tuple(weight.shape)}")
         else:
             self.weight = nn.Parameter(weight)
 
-    def _make_table(self, generator: torch.Generator | None) -> None:
+    def _make_table(self) -> None:
         self.weight = nn.Parameter(torch.empty(self.num_rows, self.dim))
-        self.reset_parameters(generator)
+        self.reset_parameters()
 
     @property
     def num_fields(self) -> int:
@@ -131,9 +129,9 @@ class CategoricalEmbedding(nn.Module):
             options["counters"] = self.vocabulary.counters
         return options
 
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+    def reset_parameters(self) -> None:
         """Initialise the rows again; a vocabulary does not change."""
-        nn.init.normal_(self.weight, std=self.init_std, generator=generator)
+        nn.init.normal_(self.weight, std=self.init_std)
 
     @property
     def offsets(self) -> list[int]:

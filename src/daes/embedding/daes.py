@@ -1,7 +1,7 @@
 """DAES: distribution-aware end-to-end embedding for streaming numerical features."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Literal, Unpack
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from daes.embedding import kernels
 from daes.embedding.base import Context, NumericalEmbedding, Outputs, SharedOptions
 from daes.embedding.interpolation import Basis, basis_weights, blend, blend_rows, coordinate, thermometer, weighted_sum
 from daes.embedding.knots import INPUTS, Bounds, FeatureInput, FeatureKnots
-from daes.embedding.modulation import CONTEXT_POOLS, gate, pool_context, tran, tran_matrices
+from daes.embedding.modulation import CONTEXT_POOLS, gate, tran, tran_matrices
 from daes.embedding.registry import register_method
 from daes.registry import Reference
 
@@ -78,8 +78,6 @@ class DAES(NumericalEmbedding):
     `missing` (q, d), `linear_weight` (q, d). The statistics are those of `distributions`; `knots` is (q, K+1).
 
     Args:
-        num_features: number q of numerical features.
-        dim: dimension d of an embedding.
         num_meta: number M of bins.
         basis: "thermometer" (the paper's) or "hat".
         knots: number K of intervals between knots; M by default (the paper's). A larger K resolves heavy tails.
@@ -151,19 +149,6 @@ class DAES(NumericalEmbedding):
         if linear is not None:
             self.linear_weight = self.new_table(num_features, dim)
 
-    @classmethod
-    def from_knots(cls, knots: Tensor, dim: int = 16, **options: Any) -> Self:
-        """A DAES with fixed knots (q, K+1), which observes nothing and keeps their dtype.
-
-        Centre and scale are those of the knots. At `modulation=None` or β = 0 this is PLE.
-        """
-        fixed = FeatureKnots(knots)
-        made = cls(
-            len(knots), dim, **{"num_meta": fixed.num_knots, **options, "knots": fixed.num_knots, "reservoir_size": 1}
-        )
-        made.distributions = fixed
-        return made
-
     @property
     def knots(self) -> Tensor:
         """The knots of each feature, (q, K+1)."""
@@ -182,10 +167,6 @@ class DAES(NumericalEmbedding):
         """Whether the weights are computed from the values and the knots, without the places among them."""
         return self.basis == "thermometer" and self.distributions.num_knots == self.num_meta
 
-    def pool(self, vectors: Tensor) -> Tensor:
-        """The context vectors this module expects, (U, c), from the embeddings of the context fields, (U, n, d)."""
-        return pool_context(vectors, self.context_pool)
-
     def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:
         modulated = context is not None and self.uses_context
         if torch.compiler.is_exporting() and place is not None and not modulated:
@@ -195,7 +176,6 @@ class DAES(NumericalEmbedding):
         else:
             weights = self._weights(values, place)
             if context is not None and modulated:
-                self._check_context(context, values.shape[0])
                 modulate = gate if self.modulation == "gate" else tran
                 weights = modulate(weights, context, self.modulation_weight, self.beta)
             encoded = weighted_sum(weights, self.meta_embeddings)
@@ -206,6 +186,8 @@ class DAES(NumericalEmbedding):
 
     def _fused(self, values: Tensor, context: Tensor | Context | None, plain: Sequence[FeatureInput]) -> Outputs | None:
         context = context if self.uses_context else None
+        if context is not None:
+            self._check_context(context, values.shape[0])
         if self._loop_serves(values, context, plain):
             return self._blend_by_loop(values, context, plain)
         vectors, index = context if isinstance(context, Context) else (None, None)
@@ -218,8 +200,6 @@ class DAES(NumericalEmbedding):
             or (own is not None and not kernels.fit_gate(self.modulation_weight, self.meta_embeddings))
         ):
             return None
-        if context is not None:
-            self._check_context(context, values.shape[0])
         table, square = self.meta_embeddings.unsqueeze(0), None
         if vectors is not None and self.modulation == "gate":
             table = kernels.gate_tables(vectors, self.modulation_weight, self.meta_embeddings, self.beta)
@@ -261,7 +241,6 @@ class DAES(NumericalEmbedding):
         places = values, known.knots, known.centre, known.scale
         linear = None if self.linear is None else self.linear_weight
         if isinstance(context, Context):
-            self._check_context(context, values.shape[0])
             fields, inputs = native.gated_blend(
                 *places,
                 context,

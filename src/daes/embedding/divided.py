@@ -25,7 +25,7 @@ class DividedEmbedding(CategoricalEmbedding):
     **Shape.** As in `CategoricalEmbedding`: ids (B, p) int64, 0 = missing → (B, p, d).
     """
 
-    def _make_table(self, generator: torch.Generator | None) -> None:
+    def _make_table(self) -> None:
         rank = dist.get_rank() if num_processes() > 1 else 0
         self.rows_each = -(-self.num_rows // num_processes())
         """Rows per process; the last processes may have fewer."""
@@ -33,7 +33,7 @@ class DividedEmbedding(CategoricalEmbedding):
         """Index of the first row of this process."""
         count = min(self.rows_each, self.num_rows - self.first_row)
         self.weight = nn.Parameter(self._allocate(count))
-        self.reset_parameters(generator)
+        self.reset_parameters()
         self._fetched = torch.empty(0, dtype=torch.int64)
         self._vectors = torch.empty(0, self.dim)
 
@@ -42,12 +42,12 @@ class DividedEmbedding(CategoricalEmbedding):
         return torch.empty(count, self.dim)
 
     @torch.no_grad()
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+    def reset_parameters(self) -> None:
         """Draw the rows of all processes again and keep those of this one; a vocabulary does not change."""
         start = 0
         while start < self.num_rows:
             stop = self.num_rows if self.num_rows - start < 2 * _DRAWN else start + _DRAWN
-            drawn = nn.init.normal_(torch.empty(stop - start, self.dim), std=self.init_std, generator=generator)
+            drawn = nn.init.normal_(torch.empty(stop - start, self.dim), std=self.init_std)
             own = drawn[max(self.first_row - start, 0) : max(self.first_row + len(self.weight) - start, 0)]
             place = max(start - self.first_row, 0)
             self.weight[place : place + len(own)] = own

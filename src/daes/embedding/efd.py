@@ -2,9 +2,6 @@
 
 from typing import Unpack
 
-import numpy as np
-
-from daes.distribution.base import Floats, inverted_cdf
 from daes.embedding.base import SharedOptions
 from daes.embedding.binning import EdgeEmbedding
 from daes.embedding.registry import register_method
@@ -53,11 +50,3 @@ class EFD(EdgeEmbedding):
     ) -> None:
         super().__init__(num_features, dim, num_bins=num_bins, **shared)
         self.table = self.new_table(num_features, num_bins, dim)
-
-    def find_edges(self, column: Floats, labels: Floats | None) -> Floats:
-        return equal_frequency_edges(column, self.num_bins)
-
-
-def equal_frequency_edges(column: Floats, num_bins: int) -> Floats:
-    """The i/M quantiles of a column, 0 < i < M."""
-    return inverted_cdf(np.sort(column), np.arange(1, num_bins) / num_bins)

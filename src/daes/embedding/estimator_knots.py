@@ -11,12 +11,12 @@ from daes.distribution.bank import state_from_bytes, state_to_bytes
 from daes.distribution.base import DistributionEstimator
 from daes.embedding.compilation import outside_graphs
 from daes.embedding.distributions import FeatureDistributions
-from daes.embedding.knots import Bounds, StreamKnots
+from daes.embedding.knots import Bounds, FeatureKnots
 
 EstimatorFactory = Callable[[int], DistributionEstimator]
 
 
-class EstimatorKnots(StreamKnots):
+class EstimatorKnots(FeatureKnots):
     """Knots from one NumPy estimator per feature: sketches, order statistics, reservoirs that adapt to drift.
 
     For comparisons, and for estimators that do not exist as tensors; on an accelerator every batch is copied to the
@@ -24,8 +24,7 @@ class EstimatorKnots(StreamKnots):
 
     Args:
         bank: the estimators.
-        num_knots: number K of intervals between knots.
-        bounds: a fixed pair (low, high), or one per feature, in place of the smallest and largest value seen.
+        num_knots, bounds: as in `FeatureKnots`.
 
     >>> from daes.distribution import OrderStatistics
     >>> known = EstimatorKnots(EstimatorBank(lambda feature: OrderStatistics(), 1), num_knots=4)

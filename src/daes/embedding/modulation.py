@@ -60,8 +60,7 @@ def _worth_sharing(context: Context, weights: Tensor) -> bool:
 def _shared_product(weights: Tensor, context: Context, projection: Tensor) -> Tensor:
     """(W e_f) v with one matrix W e_f per distinct context, which multiplies all rows of that context together."""
     features, rows, columns, _ = projection.shape
-    matrices = F.linear(context.vectors, projection.flatten(0, 2)).view(-1, features, rows, columns)
-    matrices = matrices.to(weights.dtype)
+    matrices = tran_matrices(context.vectors, projection).mT.to(weights.dtype)
     order = torch.argsort(context.index)
     counts = torch.bincount(context.index, minlength=context.vectors.shape[0]).tolist()
     ordered = weights.permute(1, 2, 0).flatten(0, 1).index_select(1, order).view(features, columns, -1)

@@ -8,10 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from daes.choices import check_choice
-from daes.distribution.base import Floats
 from daes.embedding.base import SharedOptions
 from daes.embedding.binning import EdgeEmbedding
-from daes.embedding.efd import equal_frequency_edges
 from daes.embedding.registry import register_method
 from daes.registry import Reference
 
@@ -103,9 +101,6 @@ class NaryDis(EdgeEmbedding):
         bases = torch.stack(pooled, 2)
         weights = torch.softmax(_agreement(bases, self.base_query.unsqueeze(1)), -1)
         return torch.einsum("qnb,qnbd->qnd", weights.to(bases.dtype), bases)
-
-    def find_edges(self, column: Floats, labels: Floats | None) -> Floats:
-        return equal_frequency_edges(column, self.num_bins)
 
 
 def _num_digits(number: int, base: int) -> int:

@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from daes.distribution.base import check_positive
 from daes.embedding.precision import KeepsPrecision
 
 LARGEST = 1e100
@@ -25,8 +24,6 @@ class Normaliser(KeepsPrecision, ABC):
 
     def __init__(self, num_features: int) -> None:
         super().__init__()
-        check_positive(num_features=num_features)
-        self.num_features = num_features
         self.register_buffer("minimum", torch.full((num_features,), torch.inf, dtype=torch.float64))
         self.register_buffer("maximum", torch.full((num_features,), -torch.inf, dtype=torch.float64))
 
@@ -37,9 +34,6 @@ class Normaliser(KeepsPrecision, ABC):
             seen = torch.isfinite(values)
             self.minimum.copy_(torch.minimum(self.minimum, values.where(seen, torch.inf).amin(0)))
             self.maximum.copy_(torch.maximum(self.maximum, values.where(seen, -torch.inf).amax(0)))
-
-    def extra_repr(self) -> str:
-        return f"num_features={self.num_features}"
 
     @abstractmethod
     def forward(self, values: Tensor) -> Tensor:

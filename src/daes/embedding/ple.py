@@ -32,14 +32,12 @@ class PLE(NumericalEmbedding):
 
         e = Σ_i v_i E_i,    v as in `daes.embedding.interpolation`
 
-    It equals `DAES.from_knots` at β = 0, with the same encoder.
+    It equals `DAES` at β = 0 with these knots: the encoder is the same.
 
     **Shape.** values (B, q) → (B, q, d). Parameters: `meta_embeddings` (q, M, d), `missing` (q, d). Buffer: `knots`
     (q, M+1), from `fit`.
 
     Args:
-        num_features: number q of numerical features.
-        dim: dimension d of an embedding.
         num_meta: number M of bins.
 
     >>> embedding = PLE(num_features=1, dim=4, num_meta=2)

@@ -59,8 +59,6 @@ class PLR(ScaledEmbedding):
         if not sigma > 0:
             raise ValueError(f"sigma must be positive, got {sigma}")
         super().__init__(num_features, dim, **scaling)
-        self.num_frequencies = num_frequencies
-        self.sigma = sigma
         self.frequency = nn.Parameter(torch.randn(num_features, num_frequencies) * sigma)
         self.weight = self.new_weight(2 * num_frequencies, num_features, 2 * num_frequencies, dim)
         self.bias = self.new_weight(2 * num_frequencies, num_features, dim)

@@ -8,11 +8,7 @@ class ProcessesDisagreeError(RuntimeError):
 
 
 def num_processes() -> int:
-    """Number of processes in the default group of `torch.distributed`; 1 if there is none.
-
-    >>> num_processes()
-    1
-    """
+    """Number of processes in the default group of `torch.distributed`; 1 if there is none."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 

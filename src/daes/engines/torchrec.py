@@ -74,10 +74,10 @@ class ShardedEmbedding(CategoricalEmbedding):
         super().__init__(sizes, dim, **options)
         self.register_state_dict_pre_hook(_refuse_state)  # type: ignore[no-untyped-call]
 
-    def _make_table(self, generator: torch.Generator | None) -> None:
+    def _make_table(self) -> None:
         # Not a submodule: its parameters have their own optimiser and differ between processes.
         object.__setattr__(self, "_collection", _sharded(self.num_rows, self.dim, self._fused, self._device))
-        self.reset_parameters(generator)
+        self.reset_parameters()
 
     @property
     def shard(self) -> Tensor:
@@ -88,10 +88,9 @@ class ShardedEmbedding(CategoricalEmbedding):
     def first_row(self) -> int:
         return _shard_of(self._collection)[1]
 
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+    def reset_parameters(self) -> None:
         """Draw new values for the rows of this process."""
-        if generator is None:
-            generator = torch.Generator(self._device).manual_seed(self._seed * 2**20 + dist.get_rank())
+        generator = torch.Generator(self._device).manual_seed(self._seed * 2**20 + dist.get_rank())
         nn.init.normal_(self.shard, std=self.init_std, generator=generator)
 
     def look_up(self, rows: Tensor) -> Tensor:

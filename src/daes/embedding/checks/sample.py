@@ -35,15 +35,9 @@ def make_sample(method: NumericalEmbedding, num_rows: int = 200, *, missing: boo
     if missing:
         values[torch.rand(values.shape, generator=generator) < 0.1] = torch.nan
     labels = (torch.rand(num_rows, generator=generator) < 0.3).float()
-    vectors = torch.randn(NUM_CONTEXTS, context_dim(method), generator=generator)
+    vectors = torch.randn(NUM_CONTEXTS, getattr(method, "context_dim", method.dim), generator=generator)
     index = torch.randint(NUM_CONTEXTS, (num_rows,), generator=generator)
     return Sample(values, labels, vectors[index], Context(vectors, index))
-
-
-def context_dim(method: NumericalEmbedding) -> int:
-    """The dimension of the method's context vectors."""
-    width: int = getattr(method, "context_dim", method.dim)
-    return width
 
 
 def new(make: Make, seed: int = 0) -> NumericalEmbedding:
