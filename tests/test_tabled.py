@@ -145,11 +145,7 @@ def test_hard_knots():
         [1e-45, 1e-38, 1.0],
     ])  # fmt: skip
     options = {"basis": "hat", "modulation": None, "linear": "value", "plain": ["score", "value"]}
-    embedding = DAES(3, 4, num_meta=2, **options)
-    known = embedding.distributions.freeze()
-    known.knots.copy_(knots)
-    known.centre.copy_(knots.double().mean(1))
-    known.scale.copy_(knots.double().std(1, correction=0))
+    embedding = DAES.from_knots(knots, 4, num_meta=2, **options)
     assert_same(trained(embedding=embedding))
 
 

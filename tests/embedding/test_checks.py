@@ -26,6 +26,7 @@ VARIANTS: dict[str, Callable[[], NumericalEmbedding]] = {
     "value space, value path": lambda: DAES(3, 4, value_space=True, linear="value", num_meta=3),
     "reservoirs with a half-life": lambda: DAES(3, 4, estimator_options={"half_life": 100.0}, reservoir_size=50),
     "GK sketches, bounds": lambda: DAES(3, 4, estimator="gk", bounds=(0.0, 50.0), modulation=None),
+    "fixed knots": lambda: DAES.from_knots(torch.tensor([[0.0, 5.0, 10.0], [-9.0, 0.0, 7.0], [1.0, 2.0, 3.0]]), 4),
     "key-value over the range": lambda: build_embedding("keyvalue", 3, 4, input="minmax"),
     "FE of normal scores": lambda: build_embedding("fe", 3, 4, input="score"),
     "DLRM of logarithms": lambda: build_embedding("dlrm", 3, 4, hidden=(8, 4), input="log"),

@@ -275,14 +275,45 @@ def test_the_coordinate_never_falls() -> None:
     assert bool((module.eval()(values).diff(dim=0) >= -1e-12).all())
 
 
-def test_beta_zero_is_ple() -> None:
+def test_beta_zero_with_fixed_knots_is_ple() -> None:
     seen, values = stream()[:, :4], probes()[:, :4]
     ple = PLE(4, DIM, num_meta=6).fit(seen)
     for options in ({"modulation": None}, {"modulation": "gate", "beta": 0.0}, {"modulation": "tran", "beta": 0.0}):
-        module = DAES(4, DIM, num_meta=6, **options).fit(seen).eval()
-        module.load_state_dict({"meta_embeddings": ple.meta_embeddings, "missing": ple.missing}, strict=False)
-        assert torch.equal(module.knots, ple.knots)
-        assert torch.equal(module(values, torch.randn(len(values), DIM)), ple(values))
+        fixed = DAES.from_knots(ple.knots, DIM, **options)
+        streaming = DAES(4, DIM, num_meta=6, **options).fit(seen)
+        for module in (fixed, streaming.eval()):
+            module.load_state_dict({"meta_embeddings": ple.meta_embeddings, "missing": ple.missing}, strict=False)
+            assert torch.equal(module.knots, ple.knots)
+            assert torch.equal(module(values, torch.randn(len(values), DIM)), ple(values))
+
+
+def test_fixed_knots_observe_nothing() -> None:
+    knots = torch.tensor([[0.0, 1.0, 1.0, 4.0], [-1.0, 0.0, 2.0, 3.0]])
+    module = DAES.from_knots(knots, 4, basis="hat", linear="value").train()
+    assert (module.num_meta, module.distributions.follows) == (3, False)
+    module(torch.full((10, 2), 50.0))
+    assert torch.equal(module.knots, knots)
+    torch.testing.assert_close(module.distributions.centre, knots.mean(1))
+    torch.testing.assert_close(module.distributions.scale, knots.std(1, correction=0))
+    other = DAES.from_knots(torch.zeros(2, 4), 4, basis="hat", linear="value")
+    other.load_state_dict(load(save(module.state_dict())), strict=True)
+    values = torch.randn(20, 2)
+    assert torch.equal(other(values), module(values))
+    few = DAES.from_knots(knots, 4, num_meta=2)
+    assert few.meta_embeddings.shape == (2, 2, 4)
+
+
+@pytest.mark.parametrize("knots", [torch.zeros(3), torch.zeros(2, 1), torch.tensor([[1.0, 0.0]])])
+def test_knots_must_ascend(knots: Tensor) -> None:
+    with pytest.raises(ValueError, match=r"knots must be \(q, K\+1\) and ascending"):
+        DAES.from_knots(knots)
+
+
+def test_a_state_of_fixed_knots_and_one_that_follows_do_not_mix() -> None:
+    fixed, following = DAES.from_knots(torch.tensor([[0.0, 1.0]]), 4), DAES(1, 4, num_meta=1)
+    for module, state in ((fixed, following.state_dict()), (following, fixed.state_dict())):
+        with pytest.raises((RuntimeError, ValueError), match="key"):
+            module.load_state_dict(state)
 
 
 @pytest.mark.parametrize("name", ["daes-gate", "daes-tran", "daes"])
@@ -342,6 +373,7 @@ def test_seeds_decide_what_the_reservoir_holds() -> None:
 def test_only_context_that_fits_is_taken() -> None:
     module = DAES(2, 4, context_pool="concat", num_context=3).fit(torch.randn(50, 2))
     assert module.context_dim == 12
+    assert module.pool(torch.randn(5, 3, 4)).shape == (5, 12)
     values = torch.randn(5, 2)
     for context in (torch.randn(5, 4), torch.randn(12), Context(torch.randn(2, 4), torch.zeros(5, dtype=torch.int64))):
         with pytest.raises(ValueError, match=r"context must have shape \(B, 12\), got "):

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from daes.embedding.distributions import FeatureDistributions
+from daes.embedding.knots import FeatureKnots
 
 
 def finite_column(data: torch.Tensor, feature: int) -> list[float]:
@@ -38,8 +39,7 @@ def test_rank_and_score_equal_those_of_the_whole_stream(num_batches: int, hostil
     for batch in data.tensor_split(num_batches):
         known.observe(batch)
     probes = torch.cat([data[:40].nan_to_num(0.0, 1e9, -1e9), torch.tensor([[-1e30] * 6, [1e30] * 6]).double()])
-    places = known.place(probes)
-    ranks, scores = places / 100, known.score(places)
+    ranks, scores = known.rank(probes), known.score(known.place(probes))
     for feature in range(6):
         column = finite_column(data, feature)
         for row, value in enumerate(probes[:, feature].tolist()):
@@ -49,8 +49,23 @@ def test_rank_and_score_equal_those_of_the_whole_stream(num_batches: int, hostil
             assert scores[row, feature].item() == pytest.approx(score, abs=1e-6), (feature, value)
 
 
+def test_fixed_knots_keep_their_precision() -> None:
+    third = torch.tensor([[0.0, 1 / 3, 1.0]], dtype=torch.float64)
+    known = FeatureKnots(third)
+    assert torch.equal(known.knots, third)
+    assert known.place(torch.tensor([[1 / 3]], dtype=torch.float64)).item() == 1.0
+    just_below = math.nextafter(1 / 3, 0)
+    assert known.place(torch.tensor([[just_below]], dtype=torch.float64)).item() < 1.0
+
+
 def test_standardised_values_are_clamped_and_a_constant_has_none() -> None:
-    known = FeatureDistributions(2, 2)
-    known.observe(torch.tensor([[0.0, 5.0], [1.0, 5.0], [2.0, 5.0]]))
+    known = FeatureKnots(torch.tensor([[0.0, 1.0, 2.0], [5.0, 5.0, 5.0]]))
     result = known.standardised(torch.tensor([[1.0, 5.0], [1e30, 9.0], [-1e30, -9.0]]))
     assert result.tolist() == [[0.0, 0.0], [4.0, 0.0], [-4.0, 0.0]]
+
+
+def test_fixed_knots_observe_nothing() -> None:
+    known = FeatureKnots(torch.tensor([[0.0, 1.0]]))
+    known.observe(torch.full((3, 1), 9.0))
+    assert not known.follows
+    assert known.knots.tolist() == [[0.0, 1.0]]

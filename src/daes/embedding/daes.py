@@ -1,7 +1,7 @@
 """DAES: distribution-aware end-to-end embedding for streaming numerical features."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Self, Unpack
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from daes.embedding import kernels
 from daes.embedding.base import Context, NumericalEmbedding, Outputs, SharedOptions
 from daes.embedding.interpolation import Basis, basis_weights, blend, blend_rows, coordinate, thermometer, weighted_sum
 from daes.embedding.knots import INPUTS, Bounds, FeatureInput, FeatureKnots
-from daes.embedding.modulation import CONTEXT_POOLS, gate, tran, tran_matrices
+from daes.embedding.modulation import CONTEXT_POOLS, gate, pool_context, tran, tran_matrices
 from daes.embedding.registry import register_method
 from daes.registry import Reference
 
@@ -149,6 +149,19 @@ class DAES(NumericalEmbedding):
         if linear is not None:
             self.linear_weight = self.new_table(num_features, dim)
 
+    @classmethod
+    def from_knots(cls, knots: Tensor, dim: int = 16, **options: Any) -> Self:
+        """A DAES with fixed knots (q, K+1), which observes nothing and keeps their dtype.
+
+        Centre and scale are those of the knots. At `modulation=None` or β = 0 this is PLE.
+        """
+        fixed = FeatureKnots(knots)
+        made = cls(
+            len(knots), dim, **{"num_meta": fixed.num_knots, **options, "knots": fixed.num_knots, "reservoir_size": 1}
+        )
+        made.distributions = fixed
+        return made
+
     @property
     def knots(self) -> Tensor:
         """The knots of each feature, (q, K+1)."""
@@ -166,6 +179,10 @@ class DAES(NumericalEmbedding):
     def _by_thermometer(self) -> bool:
         """Whether the weights are computed from the values and the knots, without the places among them."""
         return self.basis == "thermometer" and self.distributions.num_knots == self.num_meta
+
+    def pool(self, vectors: Tensor) -> Tensor:
+        """The context vectors this module expects, (U, c), from the embeddings of the context fields, (U, n, d)."""
+        return pool_context(vectors, self.context_pool)
 
     def encode(self, values: Tensor, place: Tensor | None, context: Tensor | Context | None) -> Tensor:
         modulated = context is not None and self.uses_context

@@ -16,7 +16,7 @@ from daes.distribution.schedule import Origin, make_schedule
 from daes.embedding import kernels
 from daes.embedding.acceptance import AcceptanceTable
 from daes.embedding.compilation import outside_graphs
-from daes.embedding.knots import Bounds, FeatureKnots
+from daes.embedding.knots import Bounds, StreamKnots
 
 _MOST_BATCHES = 16
 """On a device the knots are refreshed at least once in this many batches."""
@@ -24,7 +24,7 @@ _MOST_BATCHES = 16
 _FLOATS = ("slots", "minimum", "maximum", "knots", "centre", "scale")
 
 
-class FeatureDistributions(FeatureKnots):
+class FeatureDistributions(StreamKnots):
     """A uniform sample of the stream of each of q features, and the knots computed from it, in buffers.
 
     The sample of feature f is, bit for bit, that of `JumpReservoir(reservoir_size, skip, seed)` fed with column f: NaN

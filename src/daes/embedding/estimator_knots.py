@@ -11,12 +11,12 @@ from daes.distribution.bank import state_from_bytes, state_to_bytes
 from daes.distribution.base import DistributionEstimator
 from daes.embedding.compilation import outside_graphs
 from daes.embedding.distributions import FeatureDistributions
-from daes.embedding.knots import Bounds, FeatureKnots
+from daes.embedding.knots import Bounds, StreamKnots
 
 EstimatorFactory = Callable[[int], DistributionEstimator]
 
 
-class EstimatorKnots(FeatureKnots):
+class EstimatorKnots(StreamKnots):
     """Knots from one NumPy estimator per feature: sketches, order statistics, reservoirs that adapt to drift.
 
     For comparisons, and for estimators that do not exist as tensors; on an accelerator every batch is copied to the

@@ -1,6 +1,5 @@
 """Knots per feature, and what is computed from them: place, rank, normal score, standardised value."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Literal, Self, get_args
 
@@ -27,50 +26,55 @@ LIKELY_LEVELS = (np.arange(200) + 0.5) / 200
 """Levels of 200 equally likely quantiles, whose mean and deviation are centre and scale: outliers do not move them."""
 
 
-class FeatureKnots(KeepsSinglePrecision, ABC):
-    """Knots q_0 ≤ q_1 ≤ … ≤ q_K of each of q features, which follow a stream and describe its distributions.
+class FeatureKnots(KeepsSinglePrecision):
+    """Knots q_0 ≤ q_1 ≤ … ≤ q_K of each of q features, which describe their distributions.
 
-    The knots are the smallest value, the i/K quantiles for 0 < i < K, and the largest value. A subclass keeps the
-    statistics and sets the knots from them.
+    The knots are the smallest value, the i/K quantiles for 0 < i < K, and the largest value. They are fixed here;
+    those of `FeatureDistributions` follow a stream.
 
     **Shape.** `knots` (q, K+1), NaN for a feature without a value yet; `centre` and `scale` (q,), mean and standard
-    deviation of 200 equally likely quantiles. The methods that read the knots take finite values (B, q) and return
-    (B, q), 0 for a feature without a value yet.
+    deviation of the knots, or of 200 equally likely quantiles if the knots follow a stream. The methods that read the
+    knots take finite values (B, q) and return (B, q), 0 for a feature without a value yet.
 
     Args:
-        num_features: number q of features.
-        num_knots: number K of intervals between knots.
-        bounds: fixed outer knots, in place of the smallest and largest value seen.
+        knots: (q, K+1), ascending in each row; their dtype is kept.
+
+    >>> known = FeatureKnots(torch.tensor([[0.0, 10.0, 20.0, 40.0]]))
+    >>> known.place(torch.tensor([[5.0], [99.0]])).flatten(), known.rank(torch.tensor([[10.0]]))
+    (tensor([0.5000, 3.0000]), tensor([[0.3333]]))
     """
 
     knots: Tensor
     centre: Tensor
     scale: Tensor
 
-    def __init__(self, num_features: int, num_knots: int, bounds: Bounds | None) -> None:
+    def __init__(self, knots: Tensor) -> None:
         super().__init__()
-        check_positive(num_features=num_features, num_knots=num_knots)
-        self.num_features = num_features
-        self.num_knots = num_knots
-        self.register_buffer("knots", torch.full((num_features, num_knots + 1), torch.nan))
-        self.register_buffer("centre", torch.zeros(num_features))
-        self.register_buffer("scale", torch.zeros(num_features))
-        self.levels = np.append(np.arange(1, num_knots) / num_knots, LIKELY_LEVELS)
-        """Levels of the inner knots, followed by those of the quantiles that give centre and scale."""
-        self._bounds = _check_bounds(bounds, num_features)
+        if knots.dim() != 2 or knots.shape[1] < 2 or bool((knots.diff(dim=1) < 0).any()):
+            raise ValueError(f"knots must be (q, K+1) and ascending in each row, got shape {tuple(knots.shape)}")
+        self.register_buffer("knots", knots.detach().clone())
+        known = knots.double().nan_to_num(nan=0.0)
+        self.register_buffer("centre", known.mean(1).to(knots.dtype))
+        self.register_buffer("scale", known.std(1, correction=0).to(knots.dtype))
 
     @property
-    @abstractmethod
+    def num_features(self) -> int:
+        """The number q of features."""
+        return self.knots.shape[0]
+
+    @property
+    def num_knots(self) -> int:
+        """The number K of intervals between knots."""
+        return self.knots.shape[1] - 1
+
+    @property
     def follows(self) -> bool:
-        """Whether `observe` changes anything; after `freeze` it does not."""
+        """Whether `observe` changes anything."""
+        return False
 
-    @abstractmethod
     def observe(self, values: Tensor) -> None:
-        """Update the statistics with values (B, q), NaN and ±inf included."""
-
-    @abstractmethod
-    def freeze(self) -> Self:
-        """Keep the knots as they are and drop everything that is only needed to update them."""
+        """Update the statistics with values (B, q), NaN and ±inf included; fixed knots do not change."""
+        return
 
     def known(self) -> Tensor:
         """Which features have knots, (q,)."""
@@ -79,6 +83,10 @@ class FeatureKnots(KeepsSinglePrecision, ABC):
     def place(self, values: Tensor) -> Tensor:
         """The position of each value among its feature's knots, from 0 to K: the sum of its thermometer vector."""
         return coordinate(values.to(torch.promote_types(values.dtype, self.knots.dtype)), self.knots)
+
+    def rank(self, values: Tensor) -> Tensor:
+        """F̂(x), from 0 to 1; the right-continuous CDF at ties."""
+        return self.place(values) / self.num_knots
 
     def score(self, place: Tensor) -> Tensor:
         """The normal score Φ⁻¹(rank) of a place; a rank is at least half a knot, their resolution, from 0 and 1."""
@@ -100,8 +108,29 @@ class FeatureKnots(KeepsSinglePrecision, ABC):
             return self.score(place)
         return torch.where(self.known(), 12**0.5 * (place / self.num_knots - 0.5), 0.0)
 
+    def freeze(self) -> Self:
+        """Keep the knots as they are and drop everything that is only needed to update them."""
+        return self
+
     def extra_repr(self) -> str:
         return f"num_features={self.num_features}, num_knots={self.num_knots}"
+
+
+class StreamKnots(FeatureKnots):
+    """Base of the knots that follow a stream. A subclass keeps the statistics and sets the knots from them.
+
+    Args:
+        num_features: number q of features.
+        num_knots: number K of intervals between knots.
+        bounds: fixed outer knots, in place of the smallest and largest value seen.
+    """
+
+    def __init__(self, num_features: int, num_knots: int, bounds: Bounds | None) -> None:
+        check_positive(num_features=num_features, num_knots=num_knots)
+        super().__init__(torch.full((num_features, num_knots + 1), torch.nan))
+        self.levels = np.append(np.arange(1, num_knots) / num_knots, LIKELY_LEVELS)
+        """Levels of the inner knots, followed by those of the quantiles that give centre and scale."""
+        self._bounds = _check_bounds(bounds, num_features)
 
     def _set_ends(self, low: Tensor, high: Tensor, count: Tensor) -> None:
         """Set the outer knots from the range and the number of values seen, (q,) each."""

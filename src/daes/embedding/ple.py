@@ -32,7 +32,7 @@ class PLE(NumericalEmbedding):
 
         e = Σ_i v_i E_i,    v as in `daes.embedding.interpolation`
 
-    It equals `DAES` at β = 0 with these knots: the encoder is the same.
+    It equals `DAES.from_knots` at β = 0, with the same encoder.
 
     **Shape.** values (B, q) → (B, q, d). Parameters: `meta_embeddings` (q, M, d), `missing` (q, d). Buffer: `knots`
     (q, M+1), from `fit`.
