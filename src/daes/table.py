@@ -63,7 +63,7 @@ class Table:
         return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
 
     def __rich__(self) -> Any:
-        """For a terminal; with a caption there is also space above and below."""
+        """For a terminal; with a caption there is also space above and below. Where it is narrow, names are folded."""
         text = require("rich.text").Text
         grid = require("rich.table").Table(
             title=self.caption or None,
@@ -72,9 +72,12 @@ class Table:
             show_edge=bool(self.caption),
             pad_edge=False,
         )
+        rows = self.cells()
         for place, name in enumerate(self.head):
-            grid.add_column(name, justify="left" if place in self.left else "right", no_wrap=not place)
-        for row in self.cells():
+            numbers = [] if place in self.left else [len(str(row[place])) for row in rows]
+            justify = "left" if place in self.left else "right"
+            grid.add_column(name, justify=justify, overflow="fold", min_width=max(numbers, default=None))
+        for row in rows:
             grid.add_row(*(text(str(cell), style=cell.style or "bold green" * cell.strong) for cell in row))
         return grid
 
