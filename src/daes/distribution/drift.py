@@ -1,5 +1,7 @@
 """Distances between two distributions: PSI, Kullback–Leibler divergence and the Kolmogorov–Smirnov statistic."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -140,6 +142,30 @@ def _read(name: str, given: ArrayLike | DistributionEstimator) -> Distribution:
     if not finite.size:
         raise ValueError(f"{name} must have a finite value, got none among {values.size}")
     return SortedSample(finite)
+
+
+def psi_by_chance(bins: ArrayLike, *counts: ArrayLike) -> Floats:
+    """The expected PSI without drift: (bins − 1)(1/n + 1/m), of two samples with these numbers of values.
+
+    It is large for small samples: 0.13 with 137 values in each and ten bins. NaN where a sample is empty.
+    """
+    found: Floats = (np.asarray(bins) - 1.0) * _inverse(counts)
+    return found
+
+
+def ks_by_chance(*counts: ArrayLike) -> Floats:
+    """The expected KS without drift: √(π/2)·ln 2·√(1/n + 1/m), of two samples with these numbers of values.
+
+    This is the mean of Kolmogorov's distribution, for large samples of a continuous feature; ties make it smaller. NaN
+    where a sample is empty.
+    """
+    return float(np.sqrt(np.pi / 2) * np.log(2)) * np.sqrt(_inverse(counts))
+
+
+def _inverse(counts: Sequence[ArrayLike]) -> Floats:
+    inverse = [1.0 / np.where(np.asarray(count) > 0, count, np.nan) for count in counts]
+    total: Floats = np.asarray(sum(inverse))
+    return total
 
 
 def check_binning(bins: int, floor: float) -> None:

@@ -7,7 +7,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daes.distribution.base import Floats, Ints, check_positive, check_values
-from daes.distribution.drift import SortedSample, bin_cuts, bin_masses, check_binning, psi_of_masses, with_left_limits
+from daes.distribution.drift import (
+    SortedSample,
+    bin_cuts,
+    bin_masses,
+    check_binning,
+    ks_by_chance,
+    psi_by_chance,
+    psi_of_masses,
+    with_left_limits,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,25 +44,18 @@ class DriftProfile:
 
     @property
     def psi_by_chance(self) -> Floats:
-        """The expected PSI of a column without drift: (bins − 1)(1/n₀ + 1/n_s).
-
-        It is large for short segments: 0.13 with 137 values in each and ten bins.
-        """
-        return (self.bins - 1) * self._inverse_counts()
+        """The expected PSI of each segment of a column without drift."""
+        return self._without_itself(psi_by_chance(self.bins, self.counts, self.counts[0]))
 
     @property
     def ks_by_chance(self) -> Floats:
-        """The expected KS of a column without drift: √(π/2)·ln 2·√(1/n₀ + 1/n_s).
+        """The expected KS of each segment of a column without drift."""
+        return self._without_itself(ks_by_chance(self.counts, self.counts[0]))
 
-        This is the mean of Kolmogorov's distribution, for long segments of a continuous feature; ties make it smaller.
-        """
-        return float(np.sqrt(np.pi / 2) * np.log(2)) * np.sqrt(self._inverse_counts())
-
-    def _inverse_counts(self) -> Floats:
-        inverse = 1.0 / np.where(self.counts > 0, self.counts, np.nan)
-        total: Floats = inverse + inverse[0]
-        total[0] = 0.0 if self.counts[0] else np.nan
-        return total
+    def _without_itself(self, by_chance: Floats) -> Floats:
+        """Segment 0 does not differ from itself."""
+        by_chance[0] = 0.0 if self.counts[0] else np.nan
+        return by_chance
 
     def __str__(self) -> str:
         empty = int((self.counts == 0).sum())

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from daes.distribution.base import Floats
 from daes.distribution.binned import MOST_BY_CHANCE, DriftBins
+from daes.distribution.drift import psi_by_chance
 from daes.embedding.distributions import FeatureDistributions
 from daes.embedding.vocabulary import FIRST, UNSEEN
 from daes.formatting import listed
@@ -67,11 +68,10 @@ class LearnedRows:
         if self.bins is not None:
             counts = self.bins.count(batch.numerical)
             psi, ks = self.bins.psi(counts), self.bins.ks(counts)  # NaN where either side has no value
-            with np.errstate(divide="ignore", invalid="ignore"):
-                of_rows = (self.bins.filled - 1) / counts.sum(1)
-                by_chance = of_rows + (self.bins.filled - 1) / self.bins.expected.sum(1)
-            by_chance[np.isnan(psi)] = np.nan
-            psi = np.where(of_rows > MOST_BY_CHANCE, np.nan, psi)  # the rows have too few values to tell
+            filled, seen = self.bins.filled, counts.sum(1)
+            by_chance = psi_by_chance(filled, seen, self.bins.expected.sum(1))
+            few = psi_by_chance(filled, seen) > MOST_BY_CHANCE
+            psi = np.where(few, np.nan, psi)  # the rows have too few values to tell
         missing = np.append(1 - np.isfinite(batch.numerical).mean(0), (batch.categorical == 0).mean(0))
         numerical = {"psi": psi, "ks": ks, "psi_by_chance": by_chance}
         categorical = {"unseen": self._unseen(batch), "unseen_learned": self.unseen}

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from daes.distribution.base import Floats, check_positive
 from daes.distribution.binned import DriftBins
 from daes.distribution.distinct import DistinctCounts
+from daes.distribution.drift import ks_by_chance, psi_by_chance
 from daes.embedding.distributions import FeatureDistributions
 from daes.metrics.base import sigmoid
 from daes.storage.run_folder import plain
@@ -296,19 +297,16 @@ class Monitor:
         return {"rows": plain(rows[-1:]), "levels": plain(levels), "features": features}
 
     def _drift(self) -> dict[str, Floats]:
-        """PSI and KS of each segment, (S, q), and their means for a feature without drift (see `DriftProfile`)."""
+        """PSI and KS of each segment, (S, q), and what to expect of them for a feature without drift."""
         if self.bins is None:
             return {}
         counts = np.stack([segment.counts for segment in self._segments])
-        seen = counts.sum(axis=2).astype(np.float64)
-        reference = self.bins.expected.sum(axis=1).astype(np.float64)
-        with np.errstate(divide="ignore"):
-            inverse = np.where((seen > 0) & (reference > 0), 1 / seen + 1 / reference, np.nan)
+        sizes = counts.sum(axis=2), self.bins.expected.sum(axis=1)
         return {
             "psi": self.bins.psi(counts),
             "ks": self.bins.ks(counts),
-            "psi_by_chance": (self.bins.filled.astype(np.float64) - 1.0) * inverse,
-            "ks_by_chance": float(np.sqrt(np.pi / 2) * np.log(2)) * np.sqrt(inverse),
+            "psi_by_chance": psi_by_chance(self.bins.filled, *sizes),
+            "ks_by_chance": ks_by_chance(*sizes),
         }
 
 
