@@ -1,9 +1,19 @@
-"""How several processes count rows together."""
+"""Which rows each of several processes takes, and how they count them together."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
+
+
+def part_of(start: int, stop: int, rank: int, count: int) -> tuple[int, int]:
+    """The part of the rows from `start` to `stop` that process `rank` of `count` takes; all have about the same size.
+
+    >>> [part_of(100, 110, rank, 3) for rank in range(3)]
+    [(100, 103), (103, 106), (106, 110)]
+    """
+    rows = stop - start
+    return start + rows * rank // count, start + rows * (rank + 1) // count
 
 
 @dataclass(frozen=True)
@@ -32,8 +42,9 @@ class Division:
 
     def part_of(self, rows: int) -> tuple[int, int]:
         """Which of so many rows this process looks up: from the first number to before the second."""
-        return rows * self.rank // self.count, rows * (self.rank + 1) // self.count
+        return part_of(0, rows, self.rank, self.count)
 
     def sizes(self, rows: int) -> list[int]:
         """How many of so many rows each process looks up."""
-        return [rows * (rank + 1) // self.count - rows * rank // self.count for rank in range(self.count)]
+        parts = (part_of(0, rows, rank, self.count) for rank in range(self.count))
+        return [stop - start for start, stop in parts]

@@ -8,12 +8,13 @@ import torch
 
 from daes.embedding.processes import ProcessesDisagreeError
 from daes.evidence import EvidenceInputs
+from daes.evidence.division import part_of
 from daes.storage.checkpoint import CheckpointStore
 from daes.stream.dataset import Dataset
 from daes.stream.source import BatchSource
 from daes.training.config import TrainConfig
 from daes.training.processes import Processes, ProcessTrainer, memory
-from daes.training.processes.scores import in_order, part_of
+from daes.training.processes.scores import in_order
 from daes.training.trainer import StreamTrainer
 
 EVIDENCE = {"pairs": 2, "bins": 8, "pair_bins": 4, "sample_rows": 50, "pair_cells": 64, "choose_after": 64}

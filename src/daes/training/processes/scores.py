@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from daes.evidence.division import part_of
 from daes.training.processes.group import Processes
 
 
@@ -60,16 +61,6 @@ def exchange_scores(
         for one in (rests if processes.first else [])
     ]
     return Told(in_order(scores, lengths), by_all, kept)
-
-
-def part_of(start: int, stop: int, rank: int, count: int) -> tuple[int, int]:
-    """The part of the rows from `start` to `stop` that process `rank` of `count` takes; all have about the same size.
-
-    >>> [part_of(100, 110, rank, 3) for rank in range(3)]
-    [(100, 103), (103, 106), (106, 110)]
-    """
-    rows = stop - start
-    return start + rows * rank // count, start + rows * (rank + 1) // count
 
 
 def in_order(parts: Sequence[NDArray[np.float32]], lengths: Sequence[int]) -> NDArray[np.float32]:

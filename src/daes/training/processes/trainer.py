@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from daes.embedding import DividedEmbedding
-from daes.evidence.division import Division
+from daes.evidence.division import Division, part_of
 from daes.model import CTRModel, DeviceBatch
 from daes.stream.batch import Batch
 from daes.stream.source import Source
@@ -21,7 +21,7 @@ from daes.training.processes.checksum import check_equal, model_checksum
 from daes.training.processes.gradients import GradientExchange
 from daes.training.processes.group import Processes
 from daes.training.processes.memory import SharedMemory
-from daes.training.processes.scores import exchange_scores, in_finite_batches, part_of
+from daes.training.processes.scores import exchange_scores, in_finite_batches
 from daes.training.processes.tables import DividedState
 from daes.training.step import TrainingStep, counts_as_known, random_state, set_random_state
 from daes.training.trainer import StreamTrainer, TrainResult, as_warning
