@@ -1,4 +1,5 @@
 import errno
+import gzip
 import io
 import json
 import os
@@ -219,6 +220,8 @@ def test_messages_call_standard_input_by_its_name(trained, tmp_path):
     assert (code, said.startswith("daes: row 2 of standard input: ")) == (2, True), said
     code, said = run(["evaluate", str(trained), "-"], b"")
     assert (code, said) == (2, "daes: standard input is empty\n")
+    code, said = run(["predict", str(trained), "-", "--out", out], gzip.compress(rows))
+    assert (code, said.startswith("daes: row 2 of standard input.gz: ")) == (2, True), said
     folder = tmp_path / "run"
     assert run(["train", "-", "--out", str(folder), "--no-report"], b"click,price\n" + b"0,1\n1,2\n" * 40)[0] == 0
     data = json.loads((folder / "config.json").read_text())["data"]
