@@ -74,9 +74,11 @@ class Table:
         )
         rows = self.cells()
         for place, name in enumerate(self.head):
-            numbers = [] if place in self.left else [len(str(row[place])) for row in rows]
-            justify = "left" if place in self.left else "right"
-            grid.add_column(name, justify=justify, overflow="fold", min_width=max(numbers, default=None))
+            if place in self.left:
+                grid.add_column(name, overflow="fold")
+            else:
+                widest = max((len(str(row[place])) for row in rows), default=0)
+                grid.add_column(name, justify="right", overflow="fold", min_width=widest)
         for row in rows:
             grid.add_row(*(text(str(cell), style=cell.style or "bold green" * cell.strong) for cell in row))
         return grid

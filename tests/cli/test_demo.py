@@ -44,7 +44,8 @@ def test_it_compares_at_least_the_methods_that_were_promised():
 def test_both_streams_a_table_and_a_report(app, monkeypatch, tmp_path):
     monkeypatch.setattr(demo_module, "METHODS", ("efd", "daes"))
     folder = tmp_path / "out"
-    result = runner.invoke(app, ["demo", "--rows", "1500", "--seeds", "1", "--jobs", "1", "--out", str(folder)])
+    arguments = ["demo", "--rows", "1500", "--seeds", "1", "--jobs", "1", "--out", str(folder)]
+    result = runner.invoke(app, arguments, env={"COLUMNS": "120"})
     assert result.exit_code == 0, result.output
     for stream in ("flights", "adstream"):
         cells = json.loads((folder / stream / "comparison.json").read_text())["trials"]
