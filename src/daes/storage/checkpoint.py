@@ -242,7 +242,7 @@ class CheckpointStore:
 
     def _read(self, step: int) -> Checkpoint:
         path = self.path(step)
-        match read_state(path, map_above=self.map_above):
+        match read_state(path, follow_symlinks=False, map_above=self.map_above):
             case {"step": int(saved), "state": state} if saved == step:
                 return Checkpoint(step, state, path)
         raise StateError("it is not a checkpoint of the step in its name")

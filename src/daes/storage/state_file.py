@@ -75,13 +75,13 @@ def write_encoded(path: str | os.PathLike[str], encoded: EncodedState) -> None:
         file.write(digest.hexdigest().encode())
 
 
-def read_state(path: str | os.PathLike[str], *, map_above: int | None = None) -> Any:
+def read_state(path: str | os.PathLike[str], *, follow_symlinks: bool = True, map_above: int | None = None) -> Any:
     """Read a state, or raise a `StateError` with the reason why the file is refused.
 
     Arrays of more than `map_above` bytes are mapped into memory, copy on write: they need memory only for what is
     written to them, and the file does not change.
     """
-    with _reading(Path(path)) as file:
+    with _reading(Path(path), follow_symlinks) as file:
         header = _verify(file)
         structure, layout = _parse(header, os.fstat(file.fileno()).st_size - 8 - len(header))
         file.seek(8 + len(header))
@@ -105,11 +105,11 @@ def safetensors_header(arrays: Iterable[tuple[str, StoredArray]], metadata: Mapp
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[BufferedReader]:
-    if path.is_symlink():
+def _reading(path: Path, follow_symlinks: bool) -> Iterator[BufferedReader]:
+    if not follow_symlinks and path.is_symlink():
         raise StateError("it is a symbolic link")
     # Non-blocking, so that a pipe instead of a file is an error, not an endless wait.
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | (0 if follow_symlinks else getattr(os, "O_NOFOLLOW", 0))
     with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise StateError("it is not a regular file")
