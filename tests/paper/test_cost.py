@@ -3,7 +3,7 @@ from time import monotonic
 
 import pytest
 
-from daes.paper import EXPERIMENTS, ExperimentSettings, OutOfTimeError
+from daes.paper import EXPERIMENTS, ExperimentSettings, OutOfTimeError, cost
 from daes.paper.cost import change
 from daes.stream.dataset import Dataset
 
@@ -24,10 +24,32 @@ def test_speeds_of_training_and_scoring(execution, monkeypatch):
     assert "Throughput against EFD on CPU: DAES gate" in verdict
 
 
-def test_past_the_deadline_nothing_is_measured(execution, monkeypatch):
+def test_repeats_that_are_done_are_kept(execution, monkeypatch):
+    monkeypatch.setattr("daes.paper.cost.RESERVOIR_SIZE", 1000)
+    settings = ExperimentSettings(rows=500, seeds=1, batch_size=250, methods=("efd", "ple"), backbones=("fnn",))
+    measured = []
+    measure = cost._measure
+
+    def stopped(learners, batches, small, repeat, device):
+        if len(measured) == 3:
+            raise KeyboardInterrupt
+        measured.append(repeat)
+        return measure(learners, batches, small, repeat, device)
+
+    monkeypatch.setattr(cost, "_measure", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        EXPERIMENTS["cost"].run(settings, Dataset.open("adstream:500"), execution)
+    assert measured == [0, 1, 2]
+    measured.clear()
+    found = EXPERIMENTS["cost"].run(settings, Dataset.open("adstream:500"), replace(execution, resume=True, jobs=2))
+    assert measured == [3]
+    assert [len(values) for values in found["speeds"]["ple"].values()] == [4, 4, 4]
+
+
+def test_past_the_deadline_what_is_done_is_kept(execution, monkeypatch):
     monkeypatch.setattr("daes.paper.cost.RESERVOIR_SIZE", 1000)
     settings = ExperimentSettings(rows=500, seeds=1, batch_size=250, methods=("efd",), backbones=("fnn",))
-    with pytest.raises(OutOfTimeError, match="0 of 4 repeats are done"):
+    with pytest.raises(OutOfTimeError, match="0 of 4"):
         EXPERIMENTS["cost"].run(settings, Dataset.open("adstream:500"), replace(execution, deadline=monotonic()))
 
 

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -11,7 +12,9 @@ import torch
 
 from daes.formatting import count, percent
 from daes.paper import figures
+from daes.paper.data import without_folders
 from daes.paper.experiment import Execution, Experiment, ExperimentSettings, Findings, Judgement
+from daes.paper.pieces import run_pieces
 from daes.paper.published import BATCH_SIZE, QPS_CHANGE, RESERVOIR_SIZE
 from daes.paper.result import ExperimentResult
 from daes.paper.scores import method_title
@@ -61,16 +64,29 @@ class Cost(Experiment):
             execution.note(f"{data.name}: {method_title(method)}")
             learners[method] = _aged(method, backbone, data.schema, rows, settings.device)
         name = torch.cuda.get_device_name(settings.device) if settings.device.startswith("cuda") else "CPU"
-        found, repeats = [], _REPEATS_PER_SEED * settings.seeds
-        for repeat in range(repeats):  # one at a time, whatever `jobs` says: several would slow each other down
-            execution.check_time(f"{repeat} of {repeats} repeats are done")
-            found.append(_measure(learners, batches, small, repeat, settings.device))
-            execution.note(f"{repeat + 1}/{repeats} repeats")
-        return {
+        setting = {
+            "data": without_folders(data.what),
+            "rows": len(rows),
             "backbone": backbone,
             "batch_size": size,
+            "methods": list(methods),
             "device": name,
             "threads": torch.get_num_threads(),
+        }
+        repeats = _REPEATS_PER_SEED * settings.seeds
+
+        def measure(shared: None, piece: Findings, note: Any) -> Findings:
+            return _measure(learners, batches, small, piece["repeat"], settings.device)
+
+        # One at a time, whatever `jobs` says: several would slow each other down.
+        found = run_pieces(
+            measure,
+            [{**setting, "repeat": repeat} for repeat in range(repeats)],
+            replace(execution, jobs=1),
+            lambda piece: f"repeat {piece['repeat']}",
+        )
+        return {
+            **{name: setting[name] for name in ("backbone", "batch_size", "device", "threads")},
             "repeats": repeats,
             "baseline": BASELINE if BASELINE in methods else methods[0],
             "speeds": {method: {job: [one[method][job] for one in found] for job in JOBS} for method in methods},
