@@ -6,6 +6,7 @@ from typer.testing import CliRunner
 
 import daes.cli.demo as demo_module
 from daes.cli.app import Program
+from daes.cli.console import out
 from daes.extras import MissingExtraError
 from daes.stream.dataset import Dataset
 
@@ -43,6 +44,7 @@ def test_it_compares_at_least_the_methods_that_were_promised():
 
 def test_both_streams_a_table_and_a_report(app, monkeypatch, tmp_path):
     monkeypatch.setattr(demo_module, "METHODS", ("efd", "daes"))
+    monkeypatch.setattr(out, "_width", 120)  # where a terminal is narrow, names are folded
     folder = tmp_path / "out"
     arguments = ["demo", "--rows", "1500", "--seeds", "1", "--jobs", "1", "--out", str(folder)]
     result = runner.invoke(app, arguments)
@@ -60,7 +62,7 @@ def test_both_streams_a_table_and_a_report(app, monkeypatch, tmp_path):
         best = max(cells, key=lambda cell: cell["metrics"]["half_auc"])
         assert f"{best['label']} has the highest AUC, {best['metrics']['half_auc']:.4f}" in result.stdout
         assert (folder / stream / "run" / "monitor.json").is_file()
-    assert re.search(r"^best( possible)? .*0\.", result.stdout, re.MULTILINE)  # folded where it is narrow
+    assert "best possible" in result.stdout
     assert result.stdout.rstrip().endswith(f"The report: {folder / 'report.html'}")
     page = (folder / "report.html").read_text(encoding="utf-8")
     for name in ("flights-results-dots", "adstream-results-dots", "flights-knots-lines", "adstream-encoding-map"):

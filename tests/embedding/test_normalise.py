@@ -129,3 +129,8 @@ def test_the_result_has_the_dtype_of_the_values(kind: type[Normaliser], hostile_
     normaliser.observe(hostile_stream)
     for dtype in (torch.float32, torch.float64):
         assert normaliser(torch.zeros(3, 6, dtype=dtype)).dtype == dtype
+
+
+def test_bad_arguments_are_named() -> None:
+    with pytest.raises(ValueError, match=r"num_features must .*got 0"):
+        MinMax(0)

@@ -169,6 +169,8 @@ def test_equal_models_differ_by_nothing():
     one_class = [Predictions(first[0].logits, np.ones(len(first[0]), np.bool_))]
     alone = RowStatistics.of(one_class)
     assert compare_rows(alone, alone, "auc") is None
+    with pytest.raises(ValueError, match="same rows"):
+        compare_rows(sides[0], alone, "auc")
 
 
 @pytest.mark.parametrize("measure", ["auc", "logloss"])

@@ -377,11 +377,13 @@ class TestSharing:
 
 
 CRASH = """
-import os, sys, threading
+import os, sys, threading, warnings
 from pathlib import Path
 from daes.storage import durable
 from daes.storage import checkpoint, state_file
-from daes.storage.checkpoint import CheckpointStore
+from daes.storage.checkpoint import CheckpointStore, CheckpointWarning
+
+warnings.simplefilter("error", CheckpointWarning)  # no checkpoint may be refused
 
 os.fsync = lambda file: None  # a process that ends loses nothing it gave to the kernel; this saves the waiting
 SOURCES = {checkpoint.__file__, durable.__file__, state_file.__file__}
@@ -445,10 +447,12 @@ def test_a_crash_at_any_line_leaves_a_complete_checkpoint(tmp_path):
 
 
 KILL = """
-import os, random, signal, sys, time
+import os, random, signal, sys, time, warnings
 from pathlib import Path
 import numpy as np, torch
-from daes.storage.checkpoint import CheckpointStore
+from daes.storage.checkpoint import CheckpointStore, CheckpointWarning
+
+warnings.simplefilter("error", CheckpointWarning)  # no checkpoint may be refused
 
 folder, rounds = Path(sys.argv[1]), int(sys.argv[2])
 chance = random.Random(int(sys.argv[3]))

@@ -418,3 +418,5 @@ def test_wrong_options(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "a\n1\n")
     with pytest.raises(ValueError, match="separator must be one ASCII character, got ', '"):
         CsvSource(path, separator=", ")
+    with pytest.raises(ValueError, match="bad_rows must be 'error' or 'skip', got 'ignore'"):
+        opened(path, bad_rows="ignore")

@@ -28,8 +28,6 @@ DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP, sho
 CSV_OPTIONS = ("separator", "decimal", "missing", "missing_categories", "header", "column_names", "quoting")
 """The options of `Dataset.open` that say what the text of CSV files means."""
 _PLAIN_LABELS = {"0": 0, "1": 1, "false": 0, "true": 1}
-_COMPRESSED = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
-"""The first bytes of compressed files, whose names end so."""
 _reading = partial(option_field, panel="Reading")
 _columns = partial(option_field, panel="Columns")
 
@@ -150,6 +148,7 @@ def data_name(what: str) -> str:
 def _standard_input() -> tuple[Any, str]:
     """A file with a copy of standard input, since data are read more than once, and its format."""
     from daes.stream.arrow import fs
+    from daes.stream.csv_text import COMPRESSED
     from daes.stream.files import DataFile
 
     if sys.stdin is None:
@@ -157,7 +156,8 @@ def _standard_input() -> tuple[Any, str]:
     folder = tempfile.mkdtemp(prefix="daes-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     start = sys.stdin.buffer.read(4)
-    name = data_name(STDIN) + next((ending for magic, ending in _COMPRESSED.items() if start.startswith(magic)), "")
+    endings = (ending for beginning, (_, ending) in COMPRESSED.items() if start.startswith(beginning))
+    name = data_name(STDIN) + next(endings, "")
     with Path(folder, name).open("wb") as file:
         file.write(start)
         shutil.copyfileobj(sys.stdin.buffer, file)

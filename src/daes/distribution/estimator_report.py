@@ -201,7 +201,7 @@ def _result(
     errors = rank_errors(truth.ordered(), levels, quantiles)
     return EstimatorResult(
         name=name,
-        label=LABELS[name],
+        label=LABELS.get(name, name),
         quantiles=_floats(quantiles),
         rank_errors=_floats(errors),
         max_rank_error=float(np.abs(errors).max()),

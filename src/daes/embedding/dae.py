@@ -115,6 +115,7 @@ class BatchQuantiles(KeepsPrecision):
     levels: Tensor
 
     def __init__(self, num_features: int, num_quantiles: int, *, momentum: float | None = None) -> None:
+        check_positive(num_features=num_features, num_quantiles=num_quantiles)
         if momentum is not None and not 0 < momentum <= 1:
             raise ValueError(f"momentum must be None or in (0, 1], got {momentum}")
         super().__init__()

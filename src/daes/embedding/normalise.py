@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
+from daes.distribution.base import check_positive
 from daes.embedding.precision import KeepsPrecision
 
 LARGEST = 1e100
@@ -24,6 +25,7 @@ class Normaliser(KeepsPrecision, ABC):
 
     def __init__(self, num_features: int) -> None:
         super().__init__()
+        check_positive(num_features=num_features)
         self.register_buffer("minimum", torch.full((num_features,), torch.inf, dtype=torch.float64))
         self.register_buffer("maximum", torch.full((num_features,), -torch.inf, dtype=torch.float64))
 

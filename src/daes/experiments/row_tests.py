@@ -99,6 +99,8 @@ def compare_rows(first: RowStatistics, second: RowStatistics, measure: str) -> R
         first, second: statistics of the models, on the same rows and blocks.
         measure: "auc" or "logloss".
     """
+    if not np.array_equal(first.labels, second.labels):
+        raise ValueError("both models must be evaluated on the same rows; their labels differ")
     if first.labels.size < first.losses.size:  # an empty block holds no information but would count as a block
         return None
     draws = _draws(first.losses.size)

@@ -14,11 +14,12 @@ from daes.stream.schema import UNNAMED
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None", "\\N")
 """Text that means a missing number by default."""
 
+COMPRESSED = {b"\x1f\x8b": ("gzip", ".gz"), b"\x28\xb5\x2f\xfd": ("zstd", ".zst")}
+"""First bytes of compressed files, the kind, and how their names must end."""
 _OTHER_FORMATS = {
     b"PAR1\x15": "a Parquet file (--format parquet)",
     b"PK\x03\x04": "a zip archive or an Excel file: unpack or save it as CSV",
-    b"\x1f\x8b": "gzip: its name must end in .gz",
-    b"\x28\xb5\x2f\xfd": "zstd: its name must end in .zst",
+    **{start: f"{kind}: its name must end in {ending}" for start, (kind, ending) in COMPRESSED.items()},
     b"\xfd7zXZ": "xz: unpack it",
     b"\xff\xfe": "UTF-16: convert it, as iconv -f UTF-16 -t UTF-8 does",
     b"\xfe\xff": "UTF-16: convert it, as iconv -f UTF-16 -t UTF-8 does",
