@@ -98,8 +98,8 @@ def test_no_rank_lags_behind_by_more_than_the_tolerance(tolerance):
         before = module.knots.clone()
         for feature in range(3):
             ordered = np.sort(module.slots[feature, : min(int(module.count[feature]), 500)].numpy())
-            at_most = np.searchsorted(ordered, module.knots[feature, 1:-1], side="right") / ordered.size
-            below = np.searchsorted(ordered, module.knots[feature, 1:-1], side="left") / ordered.size
+            at_most = np.searchsorted(ordered, module.knots[feature, 1:-1].numpy(), side="right") / ordered.size
+            below = np.searchsorted(ordered, module.knots[feature, 1:-1].numpy(), side="left") / ordered.size
             levels = np.arange(1, 20) / 20
             assert (at_most + tolerance + 1e-9 >= levels).all()
             assert (below - tolerance - 1e-9 <= levels).all()
