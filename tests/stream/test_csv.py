@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from daes.stream import bad_rows, csv_text
 from daes.stream.bad_rows import BadRow
 from daes.stream.csv import CsvSource
-from daes.stream.cursor import CursorSource, SourceError
+from daes.stream.cursor import SourceError
+from daes.stream.cursor_source import CursorSource
 from daes.stream.dataset import Dataset
 from daes.stream.hashing import hash_text
 from daes.stream.schema import Schema, infer_schema

@@ -9,7 +9,8 @@ import pytest
 
 from daes.stream import parquet
 from daes.stream.batch import Batch
-from daes.stream.cursor import CursorSource, SourceError
+from daes.stream.cursor import SourceError
+from daes.stream.cursor_source import CursorSource
 from daes.stream.dataset import Dataset
 from daes.stream.files import DataFile
 from daes.stream.hashing import hash_text

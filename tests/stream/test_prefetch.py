@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from daes.stream.cursor import CursorSource, SourceError
+from daes.stream.cursor import SourceError
+from daes.stream.cursor_source import CursorSource
 from daes.stream.prefetch import Prefetch
 from daes.stream.source import ReaderSource, TableSource
 

@@ -16,7 +16,8 @@ import pytest
 from daes.stream import csv_text, parquet
 from daes.stream.batch import Batch
 from daes.stream.csv import CsvSource
-from daes.stream.cursor import BatchError, CursorSource, SourceError
+from daes.stream.cursor import BatchError, SourceError
+from daes.stream.cursor_source import CursorSource
 from daes.stream.dataset import Dataset
 from daes.stream.hashing import hash_text
 from daes.stream.parquet import ParquetSource

@@ -11,7 +11,8 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from daes.model import CTRModel
 from daes.stream.batch import batch_from_table
-from daes.stream.cursor import CursorSource, SourceError
+from daes.stream.cursor import SourceError
+from daes.stream.cursor_source import CursorSource
 from daes.stream.dataset import Dataset
 from daes.stream.schema import Schema
 from daes.training.scoring import evaluate, load_trained, predict

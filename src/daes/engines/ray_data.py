@@ -11,7 +11,8 @@ from daes.engines.base import EngineError, Failure
 from daes.engines.ray_train import run_workers
 from daes.extras import require
 from daes.storage.run_folder import RunFolder
-from daes.stream.cursor import Cursor, CursorSource, NumberedCursor, Position
+from daes.stream.cursor import Cursor, NumberedCursor, Position
+from daes.stream.cursor_source import CursorSource
 from daes.stream.dataset import Dataset
 from daes.stream.schema import Schema
 from daes.training.processes import LostProcessError, OtherProcessError

@@ -10,7 +10,8 @@ import numpy as np
 
 from daes.stream.bad_rows import BadRows
 from daes.stream.batch import Batch
-from daes.stream.cursor import BatchError, CursorSource, Position
+from daes.stream.cursor import BatchError, Position
+from daes.stream.cursor_source import CursorSource
 from daes.stream.datasets import find_entry
 from daes.stream.files_source import FilesSource
 from daes.stream.opening import absolute, name_of, open_source

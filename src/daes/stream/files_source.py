@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from daes.stream.arrow import pa
 from daes.stream.bad_rows import BadRows
-from daes.stream.cursor import NUMBER_ROLES, Cursor, CursorSource, Position, SourceError, check_columns
+from daes.stream.cursor import NUMBER_ROLES, Cursor, Position, SourceError, check_columns
+from daes.stream.cursor_source import CursorSource
 from daes.stream.files import DataFile, Where, find_files
 from daes.stream.schema import Schema, column_kind, is_text, is_unnamed
 

@@ -13,7 +13,8 @@ from typing import Any
 from daes.formatting import counted
 from daes.stream.arrow import fs
 from daes.stream.bad_rows import BadRow
-from daes.stream.cursor import Cursor, CursorSource, Position, SourceError
+from daes.stream.cursor import Cursor, Position, SourceError
+from daes.stream.cursor_source import CursorSource
 from daes.stream.files import DataFile, find_files, is_directory_or_glob, natural_order
 from daes.stream.files_source import FilesSource, columns_not_used
 from daes.stream.schema import Schema, is_unnamed

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from daes.formatting import counted
 from daes.stream.arrow import pa
 from daes.stream.batch import Batch, KeyedBatch
-from daes.stream.cursor import Cursor, CursorSource, PiecewiseCursor, Position, SourceError
+from daes.stream.cursor import Cursor, PiecewiseCursor, Position, SourceError
+from daes.stream.cursor_source import CursorSource
 from daes.stream.decoding import KEY, SENT, Decoder, infer_types
 from daes.stream.schema import Schema, column_kind
 

@@ -20,7 +20,8 @@ from typing import Any, Protocol
 from daes.stream.arrow import pa
 from daes.stream.bad_rows import BadRows
 from daes.stream.batch import Batch
-from daes.stream.cursor import Cursor, CursorSource, NumberedCursor, PiecewiseCursor, Position, SourceError
+from daes.stream.cursor import Cursor, NumberedCursor, PiecewiseCursor, Position, SourceError
+from daes.stream.cursor_source import CursorSource
 from daes.stream.schema import Schema
 
 
