@@ -100,7 +100,7 @@ class SharedMemory:
 
     def _make_box(self, turn: int, size: int) -> Bytes:
         if turn in self._files:
-            os.close(self._files[turn])  # all have read it
+            os.close(self._files.pop(turn))  # all have read it
         self._files[turn], box = _new(size)
         self._mapped[self.rank, turn] = box
         self._entries[self.rank, turn, :2] = self._files[turn], size
