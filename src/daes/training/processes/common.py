@@ -41,14 +41,14 @@ class CommonParameters:
         like = dense[0] if dense else table
         self._put = torch.zeros(count, self._width * count + buffers, dtype=like.dtype)
         self._piece = torch.zeros(self._width, dtype=like.dtype)
-        self._learned: list[nn.Parameter] = []
+        self._learned: list[nn.Parameter] | None = None
         self._own = Adagrad([], 0.0)
         self.tensors: list[Tensor] = [*optimizer.parameters, *optimizer.sums, self._put]
         """What all processes write."""
 
     def put(self, dense: list[nn.Parameter], others: Sequence[Tensor], factor: float) -> None:
         """Put the gradients of the parameters that learn, and others, times a factor, where all can read them."""
-        if [*map(id, dense)] != [*map(id, self._learned)]:
+        if self._learned is None or [*map(id, dense)] != [*map(id, self._learned)]:
             self._learned, self._own = dense, self._own_part(dense)
             self._put[self.rank] = 0
         mine, place = self._put[self.rank], 0
