@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from daes import native
+from daes.embedding import CategoricalEmbedding
 from daes.model import CTRModel, DeviceBatch
 from daes.native import crosses, products, projection, threads
 from daes.native import gradients as native_gradients
@@ -611,3 +612,14 @@ def test_a_second_thread_changes_nothing_that_is_counted_or_chosen(backbone, mon
     for name, one in found[0].items():
         torch.testing.assert_close(found[1][name], one, rtol=1e-4, atol=1e-6, msg=name)
     assert torch.equal(found[0]["evidence.combinations.fields"], found[1]["evidence.combinations.fields"])
+
+
+def test_a_table_of_more_rows_than_evidence_has_is_not_served():
+    model = CTRModel(Schema("click", numerical=("price",), categorical=("city",)), dim=4, sizes=5)
+    model.categorical = CategoricalEmbedding({"city": 1_000_000}, 4, sparse=True)
+    model.eval()
+    numbers, ids = torch.zeros(8, 1), torch.arange(500_000, 500_008).view(8, 1)
+    assert WholeModel(model)(numbers, ids, torch.ones(8)) is None
+    assert whole_scores(model) is None
+    with pytest.raises(IndexError):
+        model(numbers, ids)

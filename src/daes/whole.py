@@ -181,7 +181,7 @@ def _parts(model: CTRModel) -> tuple[Network, dict[str, Any], Counts] | None:
     if table.vocabulary is not None or (plain and numbers.plain != ("score", "value")):
         return None
     counts = counted.counts()
-    if counts is None:
+    if counts is None or table.num_rows > counted.table_rows:  # as a table that was put there later may be
         return None
     known, recent, meta = numbers.distributions, counted.recent, numbers.meta_embeddings
     assert known is not None

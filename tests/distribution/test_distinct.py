@@ -63,3 +63,8 @@ def test_what_is_kept_are_the_smallest():
     kept = counted(columns, batch=37, size=100).state_dict()["smallest"]
     for column, found in zip(columns.T, kept, strict=True):
         assert found.tolist() == np.unique(column[column > 0])[:100].tolist()
+
+
+def test_rows_of_other_columns_are_refused():
+    with pytest.raises(ValueError, match=r"hashes must have shape \(B, 2\), got \(5, 3\)"):
+        DistinctCounts(2).update(np.ones((5, 3), np.int64))

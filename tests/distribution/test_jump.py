@@ -179,3 +179,28 @@ def test_the_published_rule_fills_free_slots_by_the_threshold_too():
         reservoir.update(positions(0, 100))
         accepted.append((reservoir.sample >= 0).sum())
     assert np.mean(accepted) == pytest.approx(100 * 31 / 3001, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("options", "change"),
+    [
+        ({}, {"filled": -200}),
+        ({}, {"filled": 5001}),
+        ({}, {"position": -100_000}),
+        ({}, {"position": 50_000}),
+        ({}, {"log_threshold": np.nan}),
+        ({}, {"log_threshold": 1.0}),
+        ({}, {"taken": -3}),
+        ({}, {"taken": 5000}),
+        ({}, {"taken": 0}),
+        ({"half_life": 10_000.0}, {"full_at": 10**9}),
+    ],
+)
+def test_a_schedule_that_does_not_fit_is_refused(options, change):
+    reservoir = JumpReservoir(5000, **options)
+    reservoir.update(np.arange(100_000.0))
+    state, sample = reservoir.state_dict(), reservoir.sample
+    with pytest.raises(ValueError, match="must"):
+        reservoir.load_state_dict(state | {f"schedule.{name}": value for name, value in change.items()})
+    np.testing.assert_array_equal(reservoir.sample, sample)
+    reservoir.load_state_dict(state)

@@ -317,3 +317,31 @@ def test_on_a_device_nothing_is_read_back():
     for batch in parts:
         oracle.observe(batch.cpu())
     assert torch.equal(module.slots[:, :100].cpu(), oracle.slots[:, :100])
+
+
+def test_a_part_may_have_none_of_the_features_of_a_schedule():
+    apart, whole = (FeatureDistributions(2, 10, reservoir_size=50) for _ in range(2))
+    for seed, made in ((0, apart), (0, whole)):
+        other = FeatureDistributions(2, 10, reservoir_size=50, seed=1)
+        for one, part in ((made, stream(300, 2, seed, (0.3, 0.0))), (other, stream(200, 2, 1, (0.0, 0.0)))):
+            one.observe(torch.from_numpy(part))
+        made.merge(other)
+    assert len(apart._tables()) == 2  # as one feature has fewer values, each has a schedule of its own
+    if not apart.divide(0, 2):
+        pytest.skip("features are divided by compiled loops")
+    rows = torch.from_numpy(stream(300, 2, 2, (0.3, 0.0)))
+    apart.observe(rows)
+    whole.observe(rows)
+    assert torch.equal(apart.slots[0], whole.slots[0])
+
+
+def test_a_state_of_other_numbers_is_read_within_bounds():
+    made = FeatureDistributions(2, 10, reservoir_size=50)
+    made.observe(torch.from_numpy(stream(300, 2, 0, (0.0, 0.0))))
+    state = made.state_dict()
+    made.load_state_dict(state | {"pending": torch.tensor([-(10**9), -1])})
+    made.observe(torch.from_numpy(stream(300, 2, 1, (0.0, 0.0))))
+    assert made.count[0] == 600
+    made.load_state_dict(state | {"restarts": torch.tensor([[0, 0, -40], [0, 0, 0]])})
+    with pytest.raises(ValueError, match="filled within"):
+        made.observe(torch.from_numpy(stream(300, 2, 1, (0.0, 0.0))))

@@ -332,3 +332,24 @@ def test_the_cells_are_a_product_with_a_matrix():
     values = torch.randint(100_000, (500, 5), generator=torch.Generator().manual_seed(0))
     places = values @ made.matrix(5) % 97 + torch.arange(4) * 97
     assert torch.equal(places, made.places(values))
+
+
+@pytest.mark.parametrize("large", [2**31, 3_000_000_000, 2**40, -7])
+def test_values_beyond_32_bits_have_the_cells_of_places(large):
+    values = torch.tensor([[0, 0], [0, large], [1, 0], [1, large]] * 300)
+    labels = torch.tensor([0.0, 1.0, 1.0, 0.0] * 300)
+    combined = Combinations(num_pairs=1, num_triples=0, cells=101, strength=20.0)
+    combined.choose(values, labels, torch.zeros(1200), 1200)
+    assert combined.fields.tolist() == [[0, 1, -1]]
+    read = combined.errors.clone()
+    combined.errors.zero_()
+    combined.update(values, labels, torch.zeros(1200))
+    assert torch.equal(read, combined.errors)
+
+
+def test_32_bit_values_may_be_negative():
+    values = np.array([[0, -5], [3, 100]] * 50, np.int32)
+    error, variance = np.ones(100), np.full(100, 0.25)
+    candidates = np.array([[0, 1, -1]])
+    found = rate(values, error, variance, candidates, 101)
+    np.testing.assert_allclose(found, rate(values % 101, error, variance, candidates, 101))

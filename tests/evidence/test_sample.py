@@ -49,3 +49,20 @@ def test_the_columns_of_a_row_stay_together():
     assert torch.equal(labels, (ids % 2).to(torch.uint8))
     assert len(set(ids.tolist())) == 50
     assert sample.count == 1050
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.int16])
+def test_rows_of_another_type_are_kept_as_they_are(kind):
+    sample, expected = RowSample(10, 1, 3), RowSample(10, 1, 3)
+    ids = torch.arange(3000).view(1000, 3)
+    for made, rows in ((sample, ids.to(kind)), (expected, ids)):
+        made.update(torch.zeros(1000, 1), rows, torch.ones(1000))
+    assert torch.equal(sample.categorical, expected.categorical)
+
+
+@pytest.mark.parametrize("wrong", range(4))
+def test_rows_of_another_shape_are_refused(wrong):
+    given = [torch.zeros(100, 2), torch.zeros(100, 2, dtype=torch.int64), torch.zeros(100), torch.zeros(100)]
+    given[wrong] = given[wrong][:3] if wrong != 2 else torch.zeros(1000)
+    with pytest.raises((ValueError, IndexError, RuntimeError)):
+        RowSample(1000, 2, 2).update(*given)

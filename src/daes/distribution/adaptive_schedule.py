@@ -117,4 +117,6 @@ class DecaySchedule(Schedule):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._full_at = int(state["full_at"])
+        if not 0 <= self._full_at <= int(state["position"]):
+            raise ValueError(f"full_at must lie within [0, {state['position']}], the position, got {self._full_at}")
         super().load_state_dict(state)

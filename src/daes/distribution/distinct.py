@@ -34,6 +34,8 @@ class DistinctCounts:
 
     def update(self, hashes: NDArray[np.int64]) -> None:
         """Add rows (B, p) of hashes, uniform in [1, 2⁶³); 0 is a missing value and not counted."""
+        if hashes.ndim != 2 or hashes.shape[1] != len(self._counts):
+            raise ValueError(f"hashes must have shape (B, {len(self._counts)}), got {hashes.shape}")
         if arrays.serves():
             arrays.take_smallest(hashes, self._smallest, self._counts, self._seen)
             return

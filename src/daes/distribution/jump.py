@@ -271,12 +271,14 @@ class JumpReservoir(SampleEstimator):
         sample, born = self._sample_of(state, slots), np.asarray(state["born"])
         if born.shape != (sample.size if self.expiry else 0,):
             raise ValueError(f"state's born must have one position per member, got shape {born.shape}")
+        schedule, prefix, count = self._new_schedule(), "schedule.", int(state["count"])
+        schedule.size, schedule.seed = capacity, int(state["seed"])
+        schedule.load_state_dict(
+            {name[len(prefix) :]: value for name, value in state.items() if name.startswith(prefix)}
+        )
+        if schedule.is_behind(count):
+            raise ValueError(f"state's schedule must go on after its count={count} values, got {schedule.origin}")
         self._slots = np.empty(slots)  # once nothing can be refused any more
         super()._load(state)
         self._born[: born.size] = born
-        self.schedule = self._new_schedule()
-        self.schedule.size = capacity
-        prefix = "schedule."
-        self.schedule.load_state_dict(
-            {name[len(prefix) :]: value for name, value in state.items() if name.startswith(prefix)}
-        )
+        self.schedule = schedule

@@ -62,6 +62,10 @@ class Schedule(ABC):
         self._begin(Origin(self.origin.generation + 1, position, filled, log_threshold))
 
     def _begin(self, origin: Origin, drawn: int = 0) -> None:
+        if origin.position < 0 or not 0 <= origin.filled <= self.size or not origin.log_threshold <= 0:
+            raise ValueError(
+                f"position must be at least 0, filled within [0, {self.size}] and log_threshold at most 0, got {origin}"
+            )
         self.origin = origin
         self._bits = bit_generator(self.seed, origin.generation).advance(drawn)
         _, self.position, self.filled, self.log_threshold = origin
@@ -122,7 +126,14 @@ class Schedule(ABC):
         self._begin(Origin(generation, position, filled, float(state["log_threshold"])), int(state["drawn"]))
         if state["has_block"]:
             self._advance()
-            self.skip(int(state["taken"]))
+            taken, drawn = int(state["taken"]), self._block.positions.size
+            if not 0 <= taken <= drawn:
+                raise ValueError(f"taken must lie within [0, {drawn}], the acceptances of the block, got {taken}")
+            self.skip(taken)
+
+    def is_behind(self, position: int) -> bool:
+        """Whether it would accept values up to this position, which came before."""
+        return self.next <= position if self.taken < self._block.positions.size else self.position < position
 
     def _drawing_state(self) -> State:
         return {

@@ -152,7 +152,7 @@ class Combinations(KeepsPrecision):
         """
         some = slice(None, None, -(-len(labels) // _MOST_ROWS))
         scores = torch.sigmoid(logits[some].double())
-        columns, error = values[some].int().cpu().numpy(), (labels[some] - scores).cpu().numpy()
+        columns, error = self._remainders(values[some]).cpu().numpy(), (labels[some] - scores).cpu().numpy()
         variance = (scores * (1 - scores)).cpu().numpy()
         before = [tuple(one for one in fields if one != _NONE) for fields in self.fields.tolist()]
         kept = {fields for fields, weight in zip(before, self.weight.tolist(), strict=True) if fields and weight > 0}
@@ -173,6 +173,10 @@ class Combinations(KeepsPrecision):
         fresh = self._place(before, pairs, range(self.num_pairs))
         fresh += self._place(before, triples, range(self.num_pairs, len(before)))
         self.read(values, labels, logits, rows, fresh)
+
+    def _remainders(self, values: Tensor) -> Tensor:
+        """Values, whose cells are those of their remainders, as int32: larger ones would not fit."""
+        return values if values.dtype == torch.int32 else values.remainder(self.errors.shape[1]).int()
 
     def _rate(
         self,
@@ -224,7 +228,7 @@ class Combinations(KeepsPrecision):
         times = rows / max(len(labels), 1)
         clicked, scores = labels.float(), logits.float()
         if native.serves(clicked, scores, self.fields, self.errors):
-            given = values.int().numpy(), clicked.numpy(), scores.numpy()
+            given = self._remainders(values).numpy(), clicked.numpy(), scores.numpy()
             chosen, threads = (self.fields.numpy(), np.array(which, np.int64)), _threads(self._division)
             arrays.read_errors(*given, times, *chosen, self.errors.numpy(), _PRIME, threads)
             return

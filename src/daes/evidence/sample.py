@@ -101,11 +101,7 @@ class RowSample(KeepsPrecision):
         host, rows = self._known(), label.shape[0] if part is None else part[1]
         start, table = host.count, host.table
         host.count += rows
-        if (
-            host.compiled is not None
-            and native.serves(numerical, categorical, label, logit)
-            and all(one.dtype == torch.float32 for one in (numerical, label, logit) if one is not None)
-        ):
+        if host.compiled is not None and self._fits(numerical, categorical, label, logit):
             host.compiled.keep(numerical, categorical, label, logit, *table.reaching(start, start + rows), part)
             return
         if part is not None:
@@ -124,9 +120,21 @@ class RowSample(KeepsPrecision):
         numbers = numerical[source].to(self.numerical.dtype)
         self.missing[where] = torch.isnan(numbers)
         self.numerical[where] = numbers.nan_to_num()
-        self.categorical[where] = categorical[source]
+        self.categorical[where] = categorical[source].to(self.categorical.dtype)
         self.label[where] = (label[source] > 0).to(torch.uint8)
         self.logit[where] = UNSCORED if logit is None else logit[source].to(self.logit.dtype)
+
+    def _fits(self, numerical: Tensor, categorical: Tensor, label: Tensor, logit: Tensor | None) -> bool:
+        """Whether rows have the types and shapes that compiled loops take for granted."""
+        rows = len(label)
+        return (
+            native.serves(numerical, categorical, label, logit)
+            and categorical.dtype == torch.int64
+            and all(one.dtype == torch.float32 for one in (numerical, label, logit) if one is not None)
+            and numerical.shape == (rows, self.numerical.shape[1])
+            and categorical.shape == (rows, self.categorical.shape[1])
+            and all(one.shape == (rows,) for one in (label, logit) if one is not None)
+        )
 
     def advance(self, rows: int) -> None:
         """The host's part of observing the next rows on a device."""

@@ -166,7 +166,7 @@ def take_smallest(hashes: Ints, smallest: Ints, counts: Ints, seen: Ints) -> Non
 
     `seen` (p, a power of two), zeros at first, remembers some, which need no search.
     """
-    hashes = np.ascontiguousarray(hashes)
+    hashes = np.ascontiguousarray(hashes, np.int64)
     native._library.daes_distinct(
         hashes.ctypes.data,
         *hashes.shape,
@@ -258,7 +258,8 @@ def rate(
 def _columns(values: NDArray[np.int32], cells: int) -> NDArray[np.int32]:
     """Values (N, fields), modulo the cells, column by column, (fields, N)."""
     columns = np.ascontiguousarray(values.T)
-    return columns if columns.size and columns.max() < cells else np.remainder(columns, np.int32(cells))
+    small = columns.size and columns.view(np.uint32).max() < cells  # as such, those below 0 are the largest
+    return columns if small else np.remainder(columns, np.int32(cells))
 
 
 def _factors(cells: int, prime: int) -> NDArray[np.int32]:

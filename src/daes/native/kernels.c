@@ -1415,7 +1415,7 @@ int64_t daes_observe(reservoirs *r, const float *values, int64_t rows, const int
                 float value = values[i * q + f], *slot = own_slots + targets[next];
                 int64_t place = pending[f] + next - first;
                 if (next + AHEAD < end) PREFETCH(own_slots + targets[next + AHEAD]);
-                if (place < room) {
+                if (place >= 0 && place < room) { /* a state may hold any number */
                     added[f * room + place] = value + 0.0f; /* no negative zero: equal numbers are to look alike */
                     removed[f * room + place] = positions[next] > size ? *slot + 0.0f : NAN;
                 }

@@ -233,6 +233,8 @@ class Reservoirs:
         refreshed.
         """
         accepted = positions.size
+        if not features.size:
+            return self._due[:0]
         found = native._library.daes_observe(
             self._address,
             values.data_ptr(),
