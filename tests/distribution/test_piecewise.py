@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from daes.distribution.piecewise import cdf_between, quantile_between
@@ -44,6 +44,7 @@ def test_infinities_are_outside_every_point():
 
 
 @given(polygons(), st.lists(levels, min_size=2, max_size=20).map(sorted))
+@example((np.array([-np.finfo(float).max, -3.27e294, 0.0]), np.array([0.0, 1.0, 1.0])), [0.0, 1.5e-45])
 def test_quantile_is_monotone_and_within_the_points(polygon, wanted):
     points, ranks = polygon
     found = quantile_between(points, ranks, np.array(wanted))

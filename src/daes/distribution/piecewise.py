@@ -22,7 +22,8 @@ def quantile_between(points: Floats, ranks: Floats, levels: Floats) -> Floats:
     back = np.divide(ranks[right] - inside, span, out=np.zeros(levels.shape), where=span > 0)
     # Half of the distance, twice: the distance between two floats may overflow.
     half = back * (points[right] / 2 - points[left] / 2)
-    result: Floats = np.clip(points[right] - half - half, points[left], points[right])
+    with np.errstate(over="ignore"):  # rounded, twice the half may reach below the least of all floats
+        result: Floats = np.clip(points[right] - half - half, points[left], points[right])
     return result
 
 
