@@ -185,6 +185,9 @@ def test_errors_are_sentences(clicks):
         ValueError, match=r"each column of a DataFrame must have values of one type, got: .*column city"
     ):
         StreamingClassifier().fit(mixed, y)
+    fitted = StreamingClassifier().fit(frame, y)
+    with pytest.raises(ValueError, match=r"X must be a table with the columns .*'city'.* as before, got ndarray"):
+        fitted.predict_proba(np.ones((2, frame.shape[1])))
 
 
 def explode(model, on):

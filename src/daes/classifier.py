@@ -396,6 +396,8 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self, X, reset=reset, dtype="numeric", ensure_all_finite="allow-nan", ensure_min_samples=1
         )
         array = check_array(array, dtype=np.float32, ensure_all_finite=False)
+        if not reset and self.schema_.numerical != tuple(self._columns_):
+            raise ValueError(f"X must be a table with the columns {self._columns_} as before, got {type(X).__name__}")
         if reset:
             self._columns_ = [f"x{i}" for i in range(array.shape[1])]
             self.schema_ = Schema(None, tuple(self._columns_), ())

@@ -87,6 +87,13 @@ def test_wrong_input_is_one_sentence(refused, clicks):
         assert sentence in refused("compare", clicks, "--exclude", "id", *arguments), arguments
 
 
+def test_the_folder_of_a_run_is_left_alone(refused, clicks, trained):
+    before = {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
+    said = refused("compare", clicks, "--methods", "efd", "--backbones", "fnn", "--out", trained)
+    assert said == f"daes: {trained} holds a training run: results need a folder of their own\n"
+    assert {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()} == before
+
+
 def test_seeds():
     assert parse_seeds("3") == (0, 1, 2)
     assert parse_seeds(["4", "5"]) == (4, 5)

@@ -3,8 +3,10 @@ import gzip
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from functools import partial
 
 import numpy as np
@@ -207,6 +209,37 @@ def test_the_ending_of_a_file_tells_its_separator(daes, tmp_path):
     assert daes("train", data, "--separator", ";", "--out", run, "--no-report").exit_code == 0
     found = [daes("evaluate", run, path, "--json").json["metrics"] for path in (data, tabs)]
     assert found[0] == found[1]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processes are ended by signals")
+def test_the_copy_of_standard_input_goes_when_the_process_is_ended(trained, tmp_path):
+    command = [sys.executable, "-m", "daes", "predict", str(trained), "-", "--out", str(tmp_path / "scores.csv")]
+    folder = tmp_path / "copies"
+    folder.mkdir()
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "TMPDIR": str(folder)}) as process:
+        process.stdin.write(b"price,age\n" * 10_000)
+        process.stdin.flush()
+        while not list(folder.glob("*/standard input")):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.terminate()
+        assert process.wait() == 128 + signal.SIGTERM
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sizes of files are limited by resource")
+def test_a_full_disk_for_the_copy_of_standard_input_is_explained(trained, tmp_path):
+    import resource
+
+    command = [sys.executable, "-m", "daes", "predict", str(trained), "-", "--out", str(tmp_path / "scores.csv")]
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (4096, 4096))
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    data = b"price,age\n" + b"1,2\n" * 100_000
+    done = subprocess.run(command, input=data, capture_output=True, check=False, env=environment, preexec_fn=limit)
+    said = done.stderr.decode()
+    assert done.returncode == 1, said
+    assert said.startswith(f"daes: standard input could not be copied to {tmp_path}"), said
+    assert "(TMPDIR names another place): File too large" in said
 
 
 def test_messages_call_standard_input_by_its_name(trained, tmp_path):

@@ -323,3 +323,10 @@ def test_a_source_of_ones_own_has_no_shards():
     with pytest.raises(TypeError, match=r"a Prefetch cannot be divided into shards, got \(0, 2\)"):
         Dataset.open(Prefetch(table, 2), shard=(0, 2))
     assert [len(batch) for batch in Dataset.open(table, shard=(0, 2)).batches(1)] == [1]
+
+
+def test_a_column_of_another_role_is_not_taken_for_a_label_of_text():
+    table = pa.table({"x": [1.0, 2.0], "label": [0, 1]})
+    for other in ({"time": "label"}, {"numerical": ["label"]}, {"exclude": ["label"]}):
+        with pytest.raises(ValueError, match=r"label must be named, .*the columns are: x, label$"):
+            Dataset.open(table, **other)

@@ -278,6 +278,9 @@ def test_tables_of_several_makes() -> None:
     assert list(TableSource(pa.table({"a": pa.array([], pa.float64())})).iter_tables(None, 4)) == []
     with pytest.raises(SourceError, match=r"each column of a DataFrame must have values of one type, got: .*column a"):
         TableSource(pd.DataFrame({"a": [1, "x", object()]}, dtype=object))
+    for value in (10**30, "\ud800"):
+        with pytest.raises(SourceError, match=r"column 'b' of a DataFrame has a value that Arrow cannot hold .*floats"):
+            TableSource(pd.DataFrame({"a": [1], "b": [value]}, dtype=object))
     with pytest.raises(TypeError, match="table must be an Arrow table or a pandas or polars frame, got dict"):
         TableSource({"a": [1]})
     with pytest.raises(TypeError, match="reader must be a pyarrow RecordBatchReader, got Table"):

@@ -2,12 +2,15 @@
 
 import atexit
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,8 +24,8 @@ if TYPE_CHECKING:
 STDIN = "-"
 DATA_HELP = (
     "A Parquet or CSV file (.csv, .tsv, also .gz and .zst), a glob, a folder or a URL of such files, or a dataset: "
-    "`flights`, `adstream` (or `adstream:ROWS`), `criteo:PATH`, `automl:PATH`. `-` is standard input. `daes train` "
-    "also reads topics: `nats://HOST/STREAM`, `kafka://HOST/TOPIC`."
+    "`flights`, `adstream` (or `adstream:ROWS`), `criteo:PATH`, `automl:PATH`. `-` is standard input, read to its "
+    "end first. `daes train` also reads topics: `nats://HOST/STREAM`, `kafka://HOST/TOPIC`."
 )
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP, show_default=False)]
 CSV_OPTIONS = ("separator", "decimal", "missing", "missing_categories", "header", "column_names", "quoting")
@@ -155,15 +158,26 @@ def _standard_input() -> tuple[Any, str]:
         raise ValueError("standard input is closed")
     folder = tempfile.mkdtemp(prefix="daes-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _exit_by_signal)  # otherwise the copy would stay
     start = sys.stdin.buffer.read(4)
     endings = (ending for beginning, (_, ending) in COMPRESSED.items() if start.startswith(beginning))
     name = data_name(STDIN) + next(endings, "")
-    with Path(folder, name).open("wb") as file:
-        file.write(start)
-        shutil.copyfileobj(sys.stdin.buffer, file)
+    try:
+        with Path(folder, name).open("wb") as file:
+            file.write(start)
+            shutil.copyfileobj(sys.stdin.buffer, file)
+    except OSError as error:
+        what = f"standard input could not be copied to {folder} (TMPDIR names another place)"
+        raise OSError(error.errno, f"{what}: {error.strerror}") from error
     # Relative to the folder, so that messages name it as the user knows it.
     found = DataFile(fs.SubTreeFileSystem(folder, fs.LocalFileSystem()), name)
     return found, "parquet" if start == b"PAR1" else "csv"
+
+
+def _exit_by_signal(number: int, frame: FrameType | None) -> None:
+    """End the process as a signal would, but with what `atexit` does at its end."""
+    sys.exit(128 + number)
 
 
 @dataclass(frozen=True)

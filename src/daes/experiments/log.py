@@ -21,7 +21,7 @@ from daes.experiments.workers import RunTasks, Task, WorkerExit, run_tasks
 from daes.extras import require
 from daes.storage.durable import write_bytes
 from daes.storage.lock import WriterLock
-from daes.storage.run_folder import strict
+from daes.storage.run_folder import RunFolder, strict
 
 RESULTS = "results.jsonl"
 ARRAYS = "predictions"
@@ -54,6 +54,8 @@ class ResultLog:
 
     def __enter__(self) -> Self:
         if self._path is not None:
+            if RunFolder(self._path.parent).is_run:
+                raise ValueError(f"{self._path.parent} holds a training run: results need a folder of their own")
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._lock = WriterLock(self._path.with_name(LOCK))
             self._lock.acquire()

@@ -117,7 +117,7 @@ class Dataset:
             else:
                 schema = with_roles(known.schema, source, named, exclude)
             if needs_label and schema.label is None:
-                raise ValueError(no_label(source.arrow_schema.names))
+                raise ValueError(no_label(source.arrow_schema.names, named, exclude))
         if isinstance(what, Dataset):
             return what.with_schema(schema).head(limit)
         name, notes = (name_of(what), ()) if known is None else (known.name, known.notes)

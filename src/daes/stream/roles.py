@@ -17,7 +17,7 @@ def with_roles(
 ) -> Schema:
     """A dataset's schema with other roles for some columns; a column has one role only."""
     given = {role: value for role, value in named.items() if value is not None}
-    taken = {name for value in given.values() for name in ([value] if isinstance(value, str) else value)}
+    taken = _named_columns(named)
     if not taken and not exclude:
         return schema
     available = source.arrow_schema.names
@@ -46,14 +46,17 @@ def infer_roles(source: Source, named: Mapping[str, Any], exclude: Sequence[str]
     return schema
 
 
-def no_label(columns: Sequence[str]) -> str:
-    """The error message for data without a label, with a likely reason."""
+def no_label(
+    columns: Sequence[str], named: Mapping[str, str | Sequence[str] | None], exclude: Sequence[str] = ()
+) -> str:
+    """The error message for data without a label, with a likely reason; no column of another role is one."""
     message = (
         f"label must be named, since no column of numbers is called {', '.join(LABEL_NAMES)}; "
         f"the columns are: {', '.join(columns)}"
     )
+    other = {*_named_columns(named), *exclude}
     for name in columns:
-        if name.casefold() in LABEL_NAMES:
+        if name.casefold() in LABEL_NAMES and name not in other:
             return (
                 f"{message}. {name!r} has text among its values: with --label {name}, --label-map TEXT=1 says which "
                 "text means 1, or, for CSV files, --bad-rows skip leaves such rows out"
@@ -61,3 +64,9 @@ def no_label(columns: Sequence[str]) -> str:
     if any(re.fullmatch(r"[-+]?\d*\.?\d+", name) for name in columns):
         message += ". Is that a row? --no-header reads a file without names"
     return message
+
+
+def _named_columns(named: Mapping[str, str | Sequence[str] | None]) -> set[str]:
+    """The names in `named`, which has one or several for a role."""
+    values = [value for value in named.values() if value is not None]
+    return {name for value in values for name in ([value] if isinstance(value, str) else value)}

@@ -161,7 +161,22 @@ def as_table(data: Any) -> Any:
         found = "; ".join(map(str, error.args))
         message = f"each column of a {type(data).__name__} must have values of one type, got: {found}"
         raise SourceError(message) from error
+    except (OverflowError, UnicodeError) as error:  # of a value, and they do not say of which column
+        name = next(name for name in data.columns if not _fits_arrow(data[name]))
+        message = (
+            f"column {name!r} of a {type(data).__name__} has a value that Arrow cannot hold ({error}): "
+            "make it a column of floats, or of valid text"
+        )
+        raise SourceError(message) from error
     raise TypeError(f"table must be an Arrow table or a pandas or polars frame, got {type(data).__name__}")
+
+
+def _fits_arrow(column: Any) -> bool:
+    try:
+        pa.Array.from_pandas(column)
+    except (OverflowError, UnicodeError):
+        return False
+    return True
 
 
 class ReaderSource(CursorSource):
