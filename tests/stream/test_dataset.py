@@ -146,7 +146,8 @@ def test_a_sample_is_the_first_rows_and_leaves_the_position():
 def test_a_sample_leaves_out_bad_batches_where_that_is_the_policy():
     table = pa.table({"click": [0, 1, 2, 1, 0, 1], "price": np.arange(6.0)})
     data = Dataset.open(table)
-    with pytest.raises(BatchError, match="row 3 of the data: label column 'click' must hold 0 and 1 only, got 2"):
+    message = "row 3 of the data: label column 'click' must hold 0 and 1 only, got 2; --label-map VALUE=1"
+    with pytest.raises(BatchError, match=message):
         data.sample(6, batch_size=2)
     assert data.sample(6, batch_size=2, skip_bad_batches=True).numerical[:, 0].tolist() == [0, 1, 4, 5]
     assert data.sample(3, batch_size=2, skip_bad_batches=True).numerical[:, 0].tolist() == [0, 1, 4]

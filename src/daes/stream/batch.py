@@ -26,12 +26,13 @@ _DTYPES = {
 class BadValues(ValueError):
     """Values outside the domain of their column: a label of 2, a missing weight, …
 
-    `reasons` says what is wrong with each bad row of the table, by its index.
+    `reasons` says what is wrong with each bad row of the table, by its index; `advice`, which may be empty, what a user
+    can do.
     """
 
-    def __init__(self, message: str, reasons: Mapping[int, str]) -> None:
-        super().__init__(message)
-        self.reasons = dict(reasons)
+    def __init__(self, message: str, reasons: Mapping[int, str], advice: str = "") -> None:
+        super().__init__(message + advice)
+        self.reasons, self.advice = dict(reasons), advice
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,7 +242,8 @@ def _read_label(column: Any, name: str, label_map: Mapping[str, int] | None) -> 
             "label_map, says what its texts mean"
         )
     values = _read_complete_numbers(column, name)
-    _refuse((values != 0) & (values != 1), column, f"label column {name!r} must hold 0 and 1 only")
+    advice = "; --label-map VALUE=1 or VALUE=0 for each value, in Python label_map, says what they mean"
+    _refuse((values != 0) & (values != 1), column, f"label column {name!r} must hold 0 and 1 only", advice)
     return values.astype(np.float32)
 
 
@@ -252,13 +254,13 @@ def _read_weight(column: Any, name: str) -> NDArray[np.float32]:
     return values.astype(np.float32)
 
 
-def _refuse(bad: NDArray[np.bool_], column: Any, rule: str) -> None:
+def _refuse(bad: NDArray[np.bool_], column: Any, rule: str, advice: str = "") -> None:
     """Raise an error if there are bad values."""
     rows = np.flatnonzero(bad).tolist()
     if rows:
         values = {row: "null" if (value := column[row].as_py()) is None else repr(value) for row in rows}
         reasons = {row: f"{rule}, got {value}" for row, value in values.items()}
-        raise BadValues(f"{rule}; row {rows[0]} is {values[rows[0]]}", reasons)
+        raise BadValues(f"{rule}; row {rows[0]} is {values[rows[0]]}", reasons, advice)
 
 
 def _read_complete_numbers(column: Any, name: str) -> NDArray[np.float64]:

@@ -265,7 +265,7 @@ class CursorSource(ABC):
                     for index, reason in error.reasons.items()
                 ]
                 if not self.skips:
-                    raise BatchError(str(bad[0]), self.position(), following) from error
+                    raise BatchError(f"{bad[0]}{error.advice}", self.position(), following) from error
                 for row in bad:
                     self.bad_rows.add(row)
                 rows = np.delete(rows, list(error.reasons))
