@@ -247,6 +247,17 @@ def test_what_is_not_a_whole_parquet_file(tmp_path: Path) -> None:
         prices(ParquetSource(cut))
 
 
+def test_pages_with_checksums_are_checked(tmp_path: Path) -> None:
+    whole, other = tmp_path / "whole.parquet", tmp_path / "other.parquet"
+    table = pa.table({"click": [0.0, 1.0] * 500, "price": np.arange(1000.0), "city": ["Bern"] * 1000})
+    pq.write_table(table, whole, compression="none", use_dictionary=False, write_page_checksum=True)
+    assert prices(ParquetSource(whole)) == list(range(1000))
+    content = whole.read_bytes()
+    other.write_bytes(content.replace(np.float64(500).tobytes(), np.float64(501).tobytes(), 1))
+    with pytest.raises(SourceError, match=r"other\.parquet is damaged after row \d+: .*checksum"):
+        prices(ParquetSource(other))
+
+
 def test_a_position_is_of_its_files(tmp_path: Path) -> None:
     files = [write(tmp_path / f"{number}.parquet", range(number * 4, number * 4 + 4)) for number in range(3)]
     source = ParquetSource(files)

@@ -72,6 +72,7 @@ class ParquetSource(FilesSource):
                 read_dictionary=list(dictionaries) or None,
                 buffer_size=_BUFFER if local else 0,
                 pre_buffer=not local,
+                page_checksum_verification=True,  # of pages whose writer has added one, as Spark does
             )
         except FileNotFoundError:
             raise
