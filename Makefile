@@ -14,7 +14,7 @@ help:  ## show what can be made
 
 setup: $(STAMP)  ## make .venv and install the package with all its extras
 
-$(STAMP): pyproject.toml constraints.txt src/daes/native/kernels.c
+$(STAMP): pyproject.toml constraints.txt src/daes/native/kernels.c $(wildcard src/daes/native/kernels/*.h)
 	@echo "==> setting up $(VENV)"
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else f"daes needs Python >= 3.11, this is {v.major}.{v.minor}: set PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)

@@ -163,7 +163,7 @@ def _is_plain(parameter: Any) -> bool:
 
 
 def _parts(model: CTRModel) -> tuple[Network, dict[str, Any], Counts] | None:
-    """A model's network and the other fields of `whole_model` in `kernels.c`; None unless its parts are the default's.
+    """A model's network and the other fields of `whole_model` in C; None unless its parts are the default's.
 
     These are: DAES without a context, hashed tables, evidence, and a backbone that has a `network`.
     """

@@ -43,7 +43,7 @@ def test_comments_docstrings_blank_lines_and_line_ends_do_not_count(package):
     path.write_text('"""Another docstring."""\n\n\n# A comment.\n' + source[source.index('"""', 3) + 3 :])
     for other in (package / "embedding").glob("*.py"):
         other.write_bytes(other.read_bytes().replace(b"\n", b"\r\n"))
-    path = package / "native/kernels.c"
+    path = package / "native/kernels/blend.h"
     path.write_text("/* A comment. */\n" + path.read_text().replace("\n    ", "\n\n      "))
     assert of(package) == before
 
@@ -55,7 +55,15 @@ def test_a_constant_counts(package):
 
 
 @pytest.mark.parametrize(
-    "name", ["training/trainer.py", "embedding/daes.py", "stream/hashing.py", "model.py", "native/kernels.c"]
+    "name",
+    [
+        "training/trainer.py",
+        "embedding/daes.py",
+        "stream/hashing.py",
+        "model.py",
+        "native/kernels.c",
+        "native/kernels/blend.h",
+    ],
 )
 def test_code_that_decides_on_numbers_counts(package, name):
     before = of(package)

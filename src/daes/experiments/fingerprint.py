@@ -47,7 +47,7 @@ def _fingerprint(package: Path, left_out: frozenset[str]) -> str:
         name = path.relative_to(package)
         if name.parts[0] not in left_out:
             digest.update(f"{name.as_posix()} {structure(path.read_text(encoding='utf-8'))}\n".encode())
-    for path in sorted(package.rglob("*.c")):
+    for path in sorted(package.rglob("*.[ch]")):
         code = without_comments(path.read_text(encoding="utf-8"))
         digest.update(f"{path.relative_to(package).as_posix()} {code}\n".encode())
     return digest.hexdigest()[:16]

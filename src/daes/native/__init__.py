@@ -1,9 +1,9 @@
 """Compiled loops for steps on the CPU, where they were built; everything works without them, more slowly.
 
 A step on 128 rows is some hundred small operations, each of which takes longer to call than to compute. The loops of
-`kernels.c` each do the work of dozens. They are compiled when the package is installed, if there is a C compiler, or by
-`python -m daes.native`; `DAES_NATIVE=0` in the environment turns them off. The plain versions beside their calls
-say what they compute, to float precision.
+`kernels.c` and its headers each do the work of dozens. They are compiled when the package is installed, if there is a C
+compiler, or by `python -m daes.native`; `DAES_NATIVE=0` in the environment turns them off. The plain versions beside
+their calls say what they compute, to float precision.
 
 Here the library is loaded, without torch; `daes.native.tensors` and `daes.native.blends`, whose names are also here,
 call it on tensors, and `daes.native.arrays` on NumPy arrays.
@@ -51,20 +51,57 @@ __all__ = [
 ]
 
 
-_COUNTING = (
-    "accept",
-    "add_entries",
-    "add_up",
-    "arrive",
-    "await",
-    "follow",
-    "gaps",
-    "gradients",
-    "group",
-    "observe",
-    "score",
-    "within",
-)
+SIGNATURES = {
+    "within": "n(pnn)",
+    "hash_rows": "(pppnnp)",
+    "look_up": "(ppnnnpn)",
+    "add_up": "n(pnpnnnnppp)",
+    "adagrad_rows": "(ppppnnff)",
+    "evidence": "(ppppnp)",
+    "recall": "(ppppnp)",
+    "combine": "(ppppnp)",
+    "count": "(ppppppnnn)",
+    "note": "(pppppnnppp)",
+    "count_columns": "(ppnpnnnnpp)",
+    "values": "(pppnnnp)",
+    "tally": "(pnppnnnnp)",
+    "errors": "(ppndp)",
+    "rate": "(pnnpppnndpppp)",
+    "read": "(pnnppppnnpp)",
+    "keep": "(pppppnnnppnp)",
+    "blend": "(pnnpnpppnnpppnpnpp)",
+    "blend_backward": "(pnnnnnpnppppp)",
+    "gated_blend": "(pppnpnpppppppp)",
+    "gated_blend_backward": "(ppnppppppp)",
+    "observe": "n(ppnpnppnp)",
+    "refresh": "(pnppnnnppppnppnnppp)",
+    "join": "(ppnnnnnnpfpnfpppp)",
+    "join_backward": "(pnnnnnpppfnppp)",
+    "loss": "d(pppn)",
+    "relu_backward": "(pnpnnfp)",
+    "squares": "d(ppn)",
+    "find": "(ppppnn)",
+    "inputs": "(pppnn)",
+    "gradients": "n(pppppn)",
+    "group": "n(ppp)",
+    "project": "(pppnn)",
+    "gather": "(ppppnnpp)",
+    "scatter": "(ppppnnnpp)",
+    "score": "n(pppnp)",
+    "draw": "(pnnppp)",
+    "gaps": "n(ppnddnppp)",
+    "count_up_to": "(pnpnnp)",
+    "follow": "n(pnpnpndppp)",
+    "accept": "n(pnnppnnpppnpp)",
+    "distinct": "(pnnnppnp)",
+    "arrive": "n(pn)",
+    "await": "n(pnn)",
+    "pack": "(ppnnfnnpp)",
+    "add_entries": "n(ppnnnppp)",
+    "bins": "(pnnnpnp)",
+}
+"""Result and arguments of every loop: p is a pointer, n a whole number, f and d are floats of 32 and 64 bits."""
+_KINDS = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "f": ctypes.c_float, "d": ctypes.c_double, "": None}
 
 
 def _load() -> Any:
@@ -74,60 +111,10 @@ def _load() -> Any:
         loaded = ctypes.CDLL(str(library()))
     except OSError:
         return None
-    pointer, number, single, double = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_double
-    kinds = {"p": pointer, "n": number, "f": single, "d": double}
-    for name, arguments in {
-        "within": "pnn",
-        "hash_rows": "pppnnp",
-        "look_up": "ppnnnpn",
-        "add_up": "pnpnnnnppp",
-        "adagrad_rows": "ppppnnff",
-        "evidence": "ppppnp",
-        "recall": "ppppnp",
-        "combine": "ppppnp",
-        "count": "ppppppnnn",
-        "note": "pppppnnppp",
-        "count_columns": "ppnpnnnnpp",
-        "values": "pppnnnp",
-        "tally": "pnppnnnnp",
-        "errors": "ppndp",
-        "rate": "pnnpppnndpppp",
-        "read": "pnnppppnnpp",
-        "keep": "pppppnnnppnp",
-        "blend": "pnnpnpppnnpppnpnpp",
-        "blend_backward": "pnnnnnpnppppp",
-        "gated_blend": "pppnpnpppppppp",
-        "gated_blend_backward": "ppnppppppp",
-        "observe": "ppnpnppnp",
-        "refresh": "pnppnnnppppnppnnppp",
-        "join": "ppnnnnnnpfpnfpppp",
-        "join_backward": "pnnnnnpppfnppp",
-        "loss": "pppn",
-        "relu_backward": "pnpnnfp",
-        "squares": "ppn",
-        "find": "ppppnn",
-        "inputs": "pppnn",
-        "gradients": "pppppn",
-        "group": "ppp",
-        "project": "pppnn",
-        "gather": "ppppnnpp",
-        "scatter": "ppppnnnpp",
-        "score": "pppnp",
-        "draw": "pnnppp",
-        "gaps": "ppnddnppp",
-        "count_up_to": "pnpnnp",
-        "follow": "pnpnpndppp",
-        "accept": "pnnppnnpppnpp",
-        "distinct": "pnnnppnp",
-        "arrive": "pn",
-        "await": "pnn",
-        "pack": "ppnnfnnpp",
-        "add_entries": "ppnnnppp",
-        "bins": "pnnnpnp",
-    }.items():
+    for name, signature in SIGNATURES.items():
+        result, _, arguments = signature[:-1].partition("(")
         function = getattr(loaded, f"daes_{name}")
-        function.argtypes = [kinds[kind] for kind in arguments]
-        function.restype = {"squares": double, "loss": double}.get(name, number if name in _COUNTING else None)
+        function.restype, function.argtypes = _KINDS[result], [_KINDS[kind] for kind in arguments]
     return loaded
 
 

@@ -1,4 +1,4 @@
-"""The loops of `kernels.c` on NumPy arrays, without torch."""
+"""The compiled loops on NumPy arrays, without torch."""
 
 import ctypes
 import threading

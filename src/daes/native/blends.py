@@ -115,7 +115,7 @@ def blend(
 
 
 class _Gate(ctypes.Structure):
-    """`gate` of `kernels.c`."""
+    """`gate` of `kernels/gate.h`."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("q", "R", "d", "sums", "contexts")),

@@ -1,4 +1,7 @@
-"""Compiles `kernels.c`: `python -m daes.native`. Needs a C compiler and nothing else, not even this package."""
+"""Compiles `kernels.c`, which consists of the headers in `kernels`: `python -m daes.native`.
+
+Needs a C compiler and nothing else, not even this package.
+"""
 
 import hashlib
 import os
@@ -8,16 +11,17 @@ import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("kernels.c")
+HEADERS = sorted(Path(__file__).with_name("kernels").glob("*.h"))
 
 # No contraction into fused multiply-adds: results must not depend on the processor.
 _OPTIONS = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
 
 
 def library() -> Path:
-    """The path of the library compiled from the current source, whether or not it exists."""
+    """The path of the library compiled from the current sources, whether or not it exists."""
     suffix = ".dylib" if sys.platform == "darwin" else ".so"
-    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]
-    return SOURCE.with_name(f"_kernels-{digest}{suffix}")
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in (SOURCE, *HEADERS))).hexdigest()
+    return SOURCE.with_name(f"_kernels-{digest[:12]}{suffix}")
 
 
 def build() -> Path | None:

@@ -1,4 +1,4 @@
-"""Loops of `kernels.c` that count past clicks, look them up and note errors, on tensors that stay where they are."""
+"""Loops that count past clicks, look them up and note errors, on tensors that stay where they are."""
 
 import ctypes
 from collections.abc import Callable, Sequence
@@ -14,13 +14,13 @@ from daes.native.arrays import address
 from daes.native.threads import map_parts
 
 _APART = 16
-"""`APART` of `kernels.c`."""
+"""`APART` of `kernels/common.h`."""
 _ERRORS = 12
-"""The size of `row_errors` of `kernels.c`, in numbers of 32 bits."""
+"""The size of `row_errors` of `kernels/count.h`, in numbers of 32 bits."""
 
 
 class _Cells(ctypes.Structure):
-    """`found_cells` of `kernels.c`."""
+    """`found_cells` of `kernels/cells.h`."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("rows", "count", "bins")),
@@ -58,7 +58,7 @@ class Found:
 
 
 class _Evidence(ctypes.Structure):
-    """`evidence` of `kernels.c`."""
+    """`evidence` of `kernels/cells.h`."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("q", "p", "ids", "bins", "table_rows")),
@@ -282,7 +282,7 @@ class Counts:
 
 
 class _Noted(ctypes.Structure):
-    """`noted_rows` of `kernels.c`."""
+    """`noted_rows` of `kernels/count_together.h`."""
 
     _fields_ = (
         ("rows", ctypes.c_int64),
@@ -311,7 +311,7 @@ def tally(edges: Tensor, numbers: Tensor, labels: Tensor, columns: tuple[int, in
 
 
 class _Sample(ctypes.Structure):
-    """`row_sample` of `kernels.c`."""
+    """`row_sample` of `kernels/choose.h`."""
 
     _fields_ = (
         ("q", ctypes.c_int64),

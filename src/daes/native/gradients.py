@@ -22,7 +22,7 @@ _PROJECTED_ROWS = 256
 
 
 class _Gradients(ctypes.Structure):
-    """`gradients` of `kernels.c`."""
+    """`gradients` of `kernels/whole.h`."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("table", "linear", "missing", "first_order", "evidence", "recent")),

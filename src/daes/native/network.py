@@ -1,6 +1,7 @@
 """A multi-layer perceptron, with or without a factorisation machine beside it, in few operations on the CPU.
 
-Matrix products are those of `daes.native.products`; inputs, products of fields and ReLUs are loops of `kernels.c`.
+Matrix products are those of `daes.native.products`; inputs, products of fields and ReLUs are loops of
+`kernels/network.h`.
 """
 
 import ctypes

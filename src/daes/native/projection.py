@@ -1,4 +1,4 @@
-"""A first layer that multiplies every different vector of a batch once: `projection` of `kernels.c`."""
+"""A first layer that multiplies every different vector of a batch once: `projection` of `kernels/projection.h`."""
 
 import ctypes
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ _MEMORY = ("firsts", "vectors", "dense", "weights", "projected", "gram", "rows",
 
 
 class _Projection(ctypes.Structure):
-    """`projection` of `kernels.c`."""
+    """`projection` of `kernels/projection.h`."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("hidden", "width", "pairs", "logit", "most")),

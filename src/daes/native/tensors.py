@@ -1,4 +1,4 @@
-"""The loops of `kernels.c` on tensors."""
+"""The compiled loops on tensors."""
 
 import ctypes
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from daes import native
 from daes.native.arrays import address
 
 SIDE = 64
-"""Rows that loops work on at a time: `SIDE` of `kernels.c`."""
+"""Rows that loops work on at a time: `SIDE` of `kernels/places.h`."""
 
 
 def serves(*tensors: Tensor | None) -> bool:
@@ -160,7 +160,7 @@ def cross_entropy(logits: Tensor, label: Tensor, weight: Tensor | None) -> float
 
 
 class _Reservoirs(ctypes.Structure):
-    """`reservoirs` of `kernels.c`."""
+    """`reservoirs` of `kernels/reservoirs.h`."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("q", "size", "K", "ends", "room", "least", "most", "part", "parts")),

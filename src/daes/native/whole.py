@@ -33,7 +33,7 @@ _KINDS = dict.fromkeys(_WHOLE, torch.int64)
 
 
 class _Model(ctypes.Structure):
-    """`whole_model` of `kernels.c`."""
+    """`whole_model` of `kernels/whole.h`."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in _NUMBERS),
@@ -44,7 +44,7 @@ class _Model(ctypes.Structure):
 
 
 class _Workspace(ctypes.Structure):
-    """`workspace` of `kernels.c`."""
+    """`workspace` of `kernels/whole.h`."""
 
     _fields_ = (
         ("places", ctypes.c_void_p),
@@ -60,7 +60,7 @@ class Whole:
 
     Args:
         layers, crosses: those of its `Network`.
-        values: every other entry of `whole_model` in `kernels.c`, by name: numbers, and tensors or None.
+        values: every other entry of `whole_model` in `kernels/whole.h`, by name: numbers, and tensors or None.
         counts: what past clicks are counted in.
     """
 
