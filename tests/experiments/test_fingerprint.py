@@ -60,7 +60,7 @@ def test_a_constant_counts(package):
         "training/trainer.py",
         "embedding/daes.py",
         "stream/hashing.py",
-        "model.py",
+        "model/ctr_model.py",
         "native/kernels.c",
         "native/kernels/blend.h",
     ],

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 import torch
 
-from daes.export import model_digest
 from daes.model import CTRModel
+from daes.model.export import model_digest
 from daes.serving.export import export_run
 from daes.stream.batch import batch_from_table
 from daes.stream.schema import Schema

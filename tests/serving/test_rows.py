@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daes.export import HASHED
+from daes.model.export import HASHED
 from daes.serving import rows
 from daes.serving.rows import RowError, category_text, hash_category, hash_text, number, prepare
 from daes.stream import category_text as column_text

@@ -14,9 +14,9 @@ NO_INFLUENCE = (
     "__main__.py",
     "classifier.py",
     "cli",
-    "export.py",
     "extras.py",
     "formatting.py",
+    "model/export.py",
     "paper",
     "report",
     "serving",
@@ -45,7 +45,7 @@ def _fingerprint(package: Path, left_out: frozenset[str]) -> str:
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         name = path.relative_to(package)
-        if name.parts[0] not in left_out:
+        if left_out.isdisjoint((name.parts[0], name.as_posix())):
             digest.update(f"{name.as_posix()} {structure(path.read_text(encoding='utf-8'))}\n".encode())
     for path in sorted(package.rglob("*.[ch]")):
         code = without_comments(path.read_text(encoding="utf-8"))

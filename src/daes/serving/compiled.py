@@ -18,8 +18,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from daes.export import quiet_export, scores_program
 from daes.model import CTRModel
+from daes.model.export import quiet_export, scores_program
 
 _OPTIONS = {
     # The tensors are not part of the code: neither packaged with it nor, if they are small, as literals in it.
@@ -59,7 +59,7 @@ class CompiledScores:
         return {name: own[name].detach().contiguous() for name in self._names}
 
     def __call__(self, tensors: Mapping[str, Tensor], inputs: Sequence[Tensor]) -> Tensor:
-        """Logits (B,) of the model with these tensors; the inputs are in the order of `daes.export`."""
+        """Logits (B,) of the model with these tensors; the inputs are in the order of `daes.model.export`."""
         with self._lock:
             if self._bound is not tensors:
                 self._run.load_constants(dict(tensors), check_full_update=True, user_managed=True)

@@ -14,7 +14,7 @@ SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
 def export_run(folder: str | Path, out: str | Path, kind: str | None = None) -> tuple[LoadedModel, Path]:
     """Write the newest model of a run, frozen, to one file, and a Python file that prepares rows for it.
 
-    `daes.export` says what is in the file. The Python file, `model_rows.py` beside `model.onnx`, is
+    `daes.model.export` says what is in the file. The Python file, `model_rows.py` beside `model.onnx`, is
     `daes.serving.rows`: it needs the standard library alone.
 
     Args:

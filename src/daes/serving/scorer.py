@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from daes.model import CTRModel
+from daes.model.whole import whole_scores
 from daes.serving.compiled import CompiledScores
 from daes.serving.rows import RowError, hash_category, prepare
 from daes.stream.arrow import pa
 from daes.stream.batch import Batch, batch_from_table
 from daes.stream.schema import Schema, no_such_column
-from daes.whole import whole_scores
 
 _PROBE_ROWS = 64
 _SAME_LOGIT = 1e-3

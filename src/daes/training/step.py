@@ -17,13 +17,13 @@ from daes.backbone import Backbone
 from daes.embedding.processes import refuse_several_processes
 from daes.evidence import EvidenceInputs
 from daes.model import CTRModel, DeviceBatch
+from daes.model.whole import WholeModel
 from daes.native.threads import MANY_ROWS, submit, wait
 from daes.stream.batch import Batch
 from daes.training.ahead import Plan, plan, take_in
 from daes.training.config import TrainConfig
 from daes.training.graphs import GraphRecorder, on_cuda
 from daes.training.optimizer import coalesced, make_optimizers
-from daes.whole import WholeModel
 
 if TYPE_CHECKING:
     from daes.training.processes.gradients import GradientExchange

@@ -12,7 +12,7 @@ from daes.backbone.layers import unchanged
 from daes.embedding import DAES, CategoricalEmbedding
 from daes.embedding.interpolation import blend_rows
 from daes.evidence import EvidenceInputs
-from daes.model import CTRModel
+from daes.model.ctr_model import CTRModel
 from daes.native.evidence import Counts, Found
 from daes.native.gradients import Gradients
 from daes.native.network import Network

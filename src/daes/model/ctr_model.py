@@ -1,10 +1,7 @@
-"""The model: schema + embedding + evidence + backbone."""
+"""`CTRModel`: schema + embedding + evidence + backbone."""
 
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import RLock
 from typing import Any, Self
@@ -33,45 +30,25 @@ from daes.embedding import (
 from daes.embedding.distributions import FeatureDistributions
 from daes.embedding.modulation import pool_context
 from daes.evidence import Evidence, EvidenceInputs
-from daes.export import export_onnx, export_torch
 from daes.memory import out_of_memory
+from daes.model.arguments import (
+    DEFAULT_SIZE,
+    check_columns,
+    check_sizes,
+    common_dim,
+    context_names,
+    description,
+    evidence_arguments,
+    table_sizes,
+    takes_plain,
+)
+from daes.model.device_batch import DeviceBatch
+from daes.model.export import export_onnx, export_torch
+from daes.model.tabled import tabled
 from daes.native.evidence import Found
-from daes.registry import Configurable, Registry
 from daes.storage.saved_model import CONFIG, load_weights, open_model, refuse_other_schema, save_model
 from daes.stream.batch import Batch
 from daes.stream.schema import Schema
-from daes.tabled import tabled
-
-DEFAULT_SIZE = 10_000
-"""The default number of rows of a categorical field's table."""
-
-
-@dataclass(frozen=True)
-class DeviceBatch:
-    """A batch as tensors on one device, moved there once for scoring and for learning.
-
-    **Shape.** `numerical` (B, q), `categorical` (B, p), `label` and `weight` (B,).
-    """
-
-    numerical: Tensor
-    categorical: Tensor
-    label: Tensor | None = None
-    weight: Tensor | None = None
-
-    def __len__(self) -> int:
-        return len(self.numerical)
-
-    @property
-    def features(self) -> tuple[Tensor, Tensor]:
-        """The inputs of a model."""
-        return self.numerical, self.categorical
-
-    @property
-    def targets(self) -> tuple[Tensor, ...]:
-        """The further inputs of a loss: the label and, if there is one, the weight."""
-        if self.label is None:
-            raise ValueError("batch must have labels to compute a loss, got None")
-        return (self.label,) if self.weight is None else (self.label, self.weight)
 
 
 class CTRModel(nn.Module):
@@ -137,18 +114,18 @@ class CTRModel(nn.Module):
             raise ValueError(f"l2 must be finite and not negative, got {l2}")
         table_options = dict(categorical_options or {})
         if isinstance(categorical, CategoricalEmbedding):
-            _check_sizes("categorical", categorical, num_fields=schema.num_categorical)
+            check_sizes("categorical", categorical, num_fields=schema.num_categorical)
             if table_options:
                 raise ValueError(f"options of the categories must be given to the module itself, got {table_options}")
             table_options, sizes = categorical.options, dict(zip(schema.categorical, categorical.sizes, strict=True))
         self.schema = schema
-        self.dim = _common_dim(dim, embedding, backbone, categorical)
+        self.dim = common_dim(dim, embedding, backbone, categorical)
         self.l2 = l2
-        self.sizes = _table_sizes(schema, sizes)
-        self.context = _context_names(schema, context, self.sizes, num_context)
+        self.sizes = table_sizes(schema, sizes)
+        self.context = context_names(schema, context, self.sizes, num_context)
         # Presets are stored as options, so that a saved model stays the same if a preset is ever improved.
-        method, method_options = _description(METHODS, embedding, embedding_options)
-        interaction, interaction_options = _description(BACKBONES, backbone, backbone_options)
+        method, method_options = description(METHODS, embedding, embedding_options)
+        interaction, interaction_options = description(BACKBONES, backbone, backbone_options)
         self.config: dict[str, Any] = {
             "embedding": method,
             "backbone": interaction,
@@ -156,7 +133,7 @@ class CTRModel(nn.Module):
             "sizes": self.sizes,
             "context": list(self.context),
             "l2": l2,
-            "evidence": _evidence_arguments(evidence) if _takes_plain(backbone) else None,
+            "evidence": evidence_arguments(evidence) if takes_plain(backbone) else None,
             "categorical_options": table_options,
             "embedding_options": method_options,
             "backbone_options": interaction_options,
@@ -181,7 +158,7 @@ class CTRModel(nn.Module):
 
     def _make_embedding(self, embedding: str | NumericalEmbedding) -> NumericalEmbedding:
         if isinstance(embedding, NumericalEmbedding):
-            _check_sizes("embedding", embedding, num_features=self.schema.num_numerical)
+            check_sizes("embedding", embedding, num_features=self.schema.num_numerical)
             return embedding
         options = dict(self.config["embedding_options"])
         if self.context and options.get("context_pool") == "concat":
@@ -203,7 +180,7 @@ class CTRModel(nn.Module):
         numbers = self.numerical
         num_fields = self.schema.num_categorical + (0 if numbers is None else numbers.num_outputs)
         plain_dim = 0 if numbers is None else numbers.plain_dim
-        if numbers is not None and plain_dim and not _takes_plain(backbone):
+        if numbers is not None and plain_dim and not takes_plain(backbone):
             if not numbers.num_outputs:
                 raise ValueError(
                     f"backbone must take plain inputs for embedding={self.config['embedding']!r}, which gives no "
@@ -212,7 +189,7 @@ class CTRModel(nn.Module):
             plain_dim = 0  # the vectors suffice
         plain_dim += self.evidence.dim
         if isinstance(backbone, Backbone):
-            _check_sizes("backbone", backbone, num_fields=num_fields, plain_dim=plain_dim)
+            check_sizes("backbone", backbone, num_fields=num_fields, plain_dim=plain_dim)
             return backbone
         return build_backbone(backbone, num_fields, self.dim, plain_dim=plain_dim, **self.config["backbone_options"])
 
@@ -223,7 +200,7 @@ class CTRModel(nn.Module):
         `sizes` follow the cardinalities in the sample, and `context` may also be "ranked": the fields that change the
         distribution of the numbers by a Kruskal–Wallis test, strongest first. An offline method is fitted on the rows.
         """
-        _check_columns(schema, sample)
+        check_columns(schema, sample)
         mode = (arguments.get("categorical_options") or {}).get("mode", "hash")
         cardinalities = {
             name: np.unique(sample.categorical[:, field]).size for field, name in enumerate(schema.categorical)
@@ -398,11 +375,11 @@ class CTRModel(nn.Module):
         return model.eval()
 
     def to_onnx(self, path: str | Path) -> None:
-        """Write the model as ONNX, for onnxruntime: see `daes.export` for inputs and outputs."""
+        """Write the model as ONNX, for onnxruntime: see `daes.model.export` for inputs and outputs."""
         self._export(lambda model, schema, path: export_onnx(model, schema, path, self._tables()), path)
 
     def to_torch(self, path: str | Path) -> None:
-        """Write the model as a program of `torch.export`, for use without this package: see `daes.export`."""
+        """Write the model as a program of `torch.export`, for use without this package: see `daes.model.export`."""
         self._export(export_torch, path)
 
     def _tables(self) -> nn.Module | None:
@@ -479,7 +456,7 @@ class CTRModel(nn.Module):
 
     def prepare(self, batch: Batch) -> DeviceBatch:
         """The batch's tensors on the model's device; its columns must be those of the schema."""
-        _check_columns(self.schema, batch)
+        check_columns(self.schema, batch)
         arrays = batch.numerical, batch.categorical, batch.label, batch.weight
         tensors: list[Any] = [None if array is None else torch.from_numpy(array) for array in arrays]
         if (device := self.device).type != "cpu":
@@ -510,89 +487,3 @@ class CTRModel(nn.Module):
             return pool_context(vectors.index_select(1, index), pool)
         combinations = distinct.unsqueeze(1) // places % total
         return Context(pool_context(table.look_up(combinations), pool), inverse)
-
-
-def _takes_plain(backbone: str | Backbone) -> bool:
-    return backbone.plain_dim > 0 if isinstance(backbone, Backbone) else BACKBONES.find(backbone).takes_plain
-
-
-def _evidence_arguments(evidence: Evidence | Mapping[str, Any] | bool | None) -> dict[str, Any] | None:
-    """All arguments of the evidence, as they are saved; None without evidence."""
-    if evidence is None or evidence is False:
-        return None
-    if evidence is True:
-        evidence = Evidence()
-    return asdict(evidence if isinstance(evidence, Evidence) else Evidence(**evidence))
-
-
-def _common_dim(dim: int | None, *parts: object) -> int:
-    """The dimension that was given and that the modules among the parts have."""
-    for part in parts:
-        own = getattr(part, "dim", dim)
-        if dim is not None and own != dim:
-            raise ValueError(f"dim must be the same for all parts, got {dim} and {own} in {type(part).__name__}")
-        dim = own
-    return 16 if dim is None else dim
-
-
-def _description(
-    registry: Registry[Any], part: str | Configurable, options: Mapping[str, Any] | None
-) -> tuple[str, dict[str, Any]]:
-    """Name and options of a part as they are saved: with lists for tuples, as JSON has them."""
-    if isinstance(part, str):
-        name, spelled = part, {**registry.find(part).preset, **(options or {})}
-    elif not isinstance(part, Configurable):
-        raise TypeError(f"{registry.kind} must be a name or a module, got {part!r}")
-    elif options:
-        raise ValueError(f"options of the {registry.kind} must be given to the module itself, got {dict(options)}")
-    else:
-        name, spelled = registry.describe(part)
-    return name, {key: list(value) if isinstance(value, tuple) else deepcopy(value) for key, value in spelled.items()}
-
-
-def _check_sizes(what: str, module: nn.Module, **expected: int) -> None:
-    for name, size in expected.items():
-        if getattr(module, name) != size:
-            raise ValueError(f"{what} must have {name}={size}, got {name}={getattr(module, name)}")
-
-
-def _check_columns(schema: Schema, batch: Batch) -> None:
-    for part in ("numerical", "categorical"):
-        names, found = getattr(schema, part), getattr(batch, part).shape[1]
-        if found != len(names):
-            raise ValueError(f"batch must have {len(names)} {part} columns ({', '.join(names) or 'none'}), got {found}")
-
-
-def _table_sizes(schema: Schema, sizes: int | Mapping[str, int]) -> dict[str, int]:
-    given = sizes if isinstance(sizes, Mapping) else dict.fromkeys(schema.categorical, sizes)
-    if unknown := [name for name in given if name not in schema.categorical]:
-        raise ValueError(f"sizes must name categorical columns of the schema, got {', '.join(unknown)}")
-    found = {}
-    for name in schema.categorical:
-        size = given.get(name, DEFAULT_SIZE)
-        try:
-            found[name] = operator.index(size)
-        except TypeError:
-            raise TypeError(f"sizes must be whole numbers; {name} has size {size!r}") from None
-    return found
-
-
-def _context_names(
-    schema: Schema, context: str | Sequence[str] | None, sizes: Mapping[str, int], count: int
-) -> tuple[str, ...]:
-    if context is None:
-        return ()
-    if context == "smallest":
-        check_positive(num_context=count)
-        return tuple(sorted(schema.categorical, key=lambda name: sizes[name])[:count])
-    names = (context,) if isinstance(context, str) else tuple(context)
-    unknown = [name for name in names if name not in schema.categorical]
-    if unknown:
-        hint = ' ("ranked" needs the rows of CTRModel.from_sample)' if context == "ranked" else ""
-        raise ValueError(
-            f"context must name categorical columns of the schema ({', '.join(schema.categorical) or 'none'}), "
-            f"got {', '.join(map(str, unknown))}{hint}"
-        )
-    if len(set(names)) < len(names):
-        raise ValueError(f"context must name each column once, got {', '.join(names)}")
-    return names

@@ -8,9 +8,9 @@ import torch
 
 from daes.embedding import DAES
 from daes.model import CTRModel
+from daes.model.tabled import tabled
 from daes.stream.batch import Batch
 from daes.stream.schema import Schema
-from daes.tabled import tabled
 
 SCHEMA = Schema("click", ("price", "age", "stay"), ("city", "device", "hour"))
 NUMBERS, IDS = Schema("click", SCHEMA.numerical, ()), Schema("click", (), SCHEMA.categorical)

@@ -10,13 +10,13 @@ import torch
 
 from daes.backbone import BACKBONES
 from daes.embedding import METHODS, NotFittedError
-from daes.export import FORMAT, VERSION
 from daes.extras import MissingExtraError
 from daes.model import CTRModel
+from daes.model.export import FORMAT, VERSION
+from daes.model.tabled import tabled
 from daes.stream.batch import Batch
 from daes.stream.hashing import hash_text
 from daes.stream.schema import Schema
-from daes.tabled import tabled
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")

@@ -69,7 +69,7 @@ def export_onnx(model: nn.Module, schema: Schema, path: Path, tables: nn.Module 
         model: what the file is made of, as its metadata tell.
         schema: the inputs.
         path: the file.
-        tables: what computes the model's logits in fewer operations (`daes.tabled`), if there is such a thing.
+        tables: what computes the model's logits in fewer operations (`daes.model.tabled`), if there is such a thing.
     """
     require("onnx")
     require("onnxscript")

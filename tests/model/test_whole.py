@@ -10,6 +10,7 @@ from torch import nn
 from daes import native
 from daes.embedding import CategoricalEmbedding
 from daes.model import CTRModel, DeviceBatch
+from daes.model.whole import WholeModel, whole_scores
 from daes.native import crosses, products, projection, threads
 from daes.native import gradients as native_gradients
 from daes.native import whole as whole_model
@@ -19,7 +20,6 @@ from daes.stream.batch import Batch
 from daes.stream.schema import Schema
 from daes.training.config import TrainConfig
 from daes.training.step import TrainingStep
-from daes.whole import WholeModel, whole_scores
 
 pytestmark = pytest.mark.skipif(native._library is None, reason="the loops are not compiled: python -m daes.native")
 
