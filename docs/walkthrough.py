@@ -177,7 +177,7 @@ def steps(rows: int, demo: bool) -> list[Step]:
             (f"daes train messy.parquet {MEANING} --bad-rows skip --from run --limit {few} --out next --no-report",),
         ),
         Step("Export and serve", "", ("daes export run --out model.onnx", "serve run", "watch run")),
-        Step("Without a file", "", ("daes methods efd", "daes paper list")),
+        Step("Without a file", "", ("daes methods efd", "daes backbones fm", "daes paper list")),
     ]
     if demo:
         found.append(Step("", "", ("daes demo --rows 1000 --seeds 1 --jobs 1 --out demo",)))

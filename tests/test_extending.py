@@ -95,6 +95,13 @@ def test_the_table_of_methods():
     assert (told["text"], told["options"][0]) == ("The squashed value times a vector.", steepness)
 
 
+def test_the_table_of_backbones():
+    assert [row["name"] for row in json.loads(daes("backbones", "--json"))] == list(BACKBONES)
+    assert "| `tower` | Tower |" in daes("backbones", "--markdown")
+    assert re.search(r"^tower\s+Tower", daes("backbones"), re.MULTILINE)
+    assert json.loads(daes("backbones", "tower", "--json"))["name"] == "tower"
+
+
 @pytest.mark.parametrize("command", ["train", "compare"])
 def test_the_help_of_commands(command):
     assert {"squash", "squash-hard", "tower"} <= set(re.findall(r"[\w-]+", daes(command, "--help")))

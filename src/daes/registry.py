@@ -48,6 +48,8 @@ class Configurable:
     """
 
     arguments: dict[str, Any]
+    is_described = True
+    """Whether an object of the class, built with `arguments`, consists of the same parts as this one."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -105,6 +107,11 @@ class Entry(Generic[T]):
     def options(self) -> dict[str, Any]:
         """Every option with its default, which is that of the preset if it has one."""
         return {name: self.preset.get(name, default) for name, default in self._defaults().items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain data."""
+        fields = {name: value for name, value in vars(self).items() if name not in ("cls", "order")}
+        return {**fields, "reference": str(self.reference or "")}
 
     def build(self, *inputs: Any, **options: Any) -> T:
         """An object of the class, with the preset and the given options."""

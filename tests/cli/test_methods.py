@@ -7,7 +7,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from daes.cli.app import build_app
-from daes.cli.method_text import explanation, page
+from daes.cli.entry_text import explanation
+from daes.cli.method_text import page
 from daes.embedding import METHODS, build_embedding
 from daes.embedding.registry import FAMILIES
 
@@ -62,7 +63,7 @@ def test_json_has_the_whole_registry() -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_is_explained(name: str) -> None:
-    explained = explanation(name)
+    explained = explanation(METHODS[name])
     assert explained["text"]
     assert "Args:" not in explained["text"]
     for option in explained["options"]:
@@ -78,7 +79,8 @@ def test_every_method_is_explained(name: str) -> None:
 
 def test_defaults_are_those_of_the_preset() -> None:
     published, ours = (
-        {option["name"]: option["default"] for option in explanation(n)["options"]} for n in ("daes-gate", "daes")
+        {option["name"]: option["default"] for option in explanation(METHODS[n])["options"]}
+        for n in ("daes-gate", "daes")
     )
     assert (published["basis"], published["knots"], published["linear"]) == ("thermometer", None, None)
     assert (ours["basis"], ours["knots"], ours["linear"], ours["modulation"]) == ("hat", 100, "value", None)

@@ -77,7 +77,7 @@ def test_bad_input_is_said_once(started, tmp_path):
     first, second = wait()
     assert first[0] == 2
     assert "none.parquet" in first[2]
-    assert second[::2] == (1, "daes: process 0 has failed, and says why\n")
+    assert second[::2] == (1, "daes: process 0 has failed: its output says why\n")
 
 
 def test_standard_input_is_refused(started, tmp_path):
@@ -88,7 +88,7 @@ def test_standard_input_is_refused(started, tmp_path):
         "daes: standard input can be read by one process only, and 2 were started: name a file that all of them can "
         "open\n"
     )
-    assert second[::2] == (1, "daes: process 0 has failed, and says why\n")
+    assert second[::2] == (1, "daes: process 0 has failed: its output says why\n")
     assert not (tmp_path / "run").exists()
 
 
@@ -144,7 +144,7 @@ def test_tables_that_cannot_be_divided(started, clicks, tmp_path, monkeypatch, w
     first, *others = wait()
     assert first[0] == code
     assert sentence in first[2]
-    assert all(other[::2] == (1, "daes: process 0 has failed, and says why\n") for other in others)
+    assert all(other[::2] == (1, "daes: process 0 has failed: its output says why\n") for other in others)
     assert not (tmp_path / "run").exists()
 
 

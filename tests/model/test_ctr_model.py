@@ -215,6 +215,13 @@ class TestModules:
             model.save_pretrained(tmp_path / "model")
         assert not (tmp_path / "model").exists()
 
+    def test_a_method_that_its_options_do_not_describe_is_not_saved(self, tmp_path):
+        model = CTRModel(SCHEMA, DAES.from_knots(torch.arange(12.0).view(3, 4), 4), "fnn", sizes=SIZES)
+        train(model)
+        with pytest.raises(ValueError, match=r"embedding must be made by its options .*DAES\.from_knots"):
+            model.save_pretrained(tmp_path / "model")
+        assert not (tmp_path / "model").exists()
+
     def test_a_backbone_without_plain_inputs_does_without_them(self):
         numbers = build_embedding("daes", 3, 4)
         assert numbers.plain_dim == 6

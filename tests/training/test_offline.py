@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -187,3 +189,15 @@ def test_the_scores_of_the_test_part_are_those_that_are_judged(make_rows, make_m
     labels, logits = (np.concatenate(parts) for parts in zip(*seen, strict=True))
     assert labels.size == 100
     assert roc_auc_score(labels, logits) == pytest.approx(result.test["auc"], rel=1e-12)
+
+
+def test_the_loss_of_an_epoch_is_that_of_the_batches_it_learned_from(make_rows, make_model, schema):
+    rows, config = make_rows(1000), TrainConfig(batch_size=100, bad_batch="skip")
+    clean = train_offline(make_model(), BatchSource(rows, schema), OfflineConfig(config, epochs=1))
+    assert 0.3 < clean.history[0]["train_logloss"] < 1
+    weight = np.ones(1000, np.float32)
+    weight[100:500] = np.nan  # four of eight batches
+    part = BatchSource(replace(rows, weight=weight), schema)
+    half = train_offline(make_model(), part, OfflineConfig(config, epochs=1))
+    assert len(half.bad_batches) == 4
+    assert half.history[0]["train_logloss"] == pytest.approx(clean.history[0]["train_logloss"], rel=0.2)

@@ -70,7 +70,7 @@ class DCNv2(Backbone):
         if found is None or not _fit(inputs, *found[0]):
             return self.readout.of_parts(self.cross(inputs), self.deep(inputs))
         weights, slope = found
-        logits: Tensor = _Logits.apply(inputs, self.layers, slope, *weights)  # type: ignore[no-untyped-call]
+        logits: Tensor = _CrossedLogits.apply(inputs, self.layers, slope, *weights)  # type: ignore[no-untyped-call]
         return logits
 
     def network(self) -> Network | None:
@@ -121,7 +121,7 @@ class MatrixCross(nn.Module):
         return crossed
 
 
-class _Logits(torch.autograd.Function):
+class _CrossedLogits(torch.autograd.Function):
     """Logits (B,) of inputs (B, D), given weight and bias of L crosses, of hidden layers and of the readout.
 
     A second thread may compute half of the rows (`daes.native.threads`).

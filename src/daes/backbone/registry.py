@@ -24,6 +24,9 @@ class BackboneEntry(Entry[Backbone]):
         """Whether the network has an MLP or a cross network that takes plain inputs."""
         return self.cls.takes_plain
 
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "takes_plain": self.takes_plain}
+
 
 BACKBONES = Registry("backbone", BackboneEntry)
 """Name → entry: the paper's six in its order, then the others."""

@@ -30,6 +30,7 @@ COMMANDS = (
     "context",
     "distribution",
     "methods",
+    "backbones",
     "paper",
     "doctor",
 )

@@ -7,6 +7,7 @@ from daes.cli.console import out, print_json
 from daes.cli.groups import grouped
 from daes.cli.options import Json, Seed, number, one_of, option, whole_number
 from daes.cli.reading import Columns, DataArgument, Reading, data_name
+from daes.formatting import fixed, p_value
 from daes.table import Cell, Table
 
 if TYPE_CHECKING:
@@ -81,8 +82,8 @@ def _table(ranking: "ContextRanking") -> Table:
         (
             Cell(row.field, style="bold" if row.significant else "dim"),
             f"{row.cardinality:,}",
-            f"{row.strength:.4f}",
-            f"{row.p_value:.2g}",
+            fixed(row.strength),
+            p_value(row.p_value),
             f"{row.features_affected} of {len(ranking.features)}",
         )
         for row in ranking.rows

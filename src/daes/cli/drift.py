@@ -7,7 +7,7 @@ from daes.cli.console import note, out, print_json
 from daes.cli.groups import grouped
 from daes.cli.options import Json, option, whole_number
 from daes.cli.reading import Columns, DataArgument, Reading, data_name
-from daes.formatting import NONE
+from daes.formatting import NONE, fixed
 from daes.table import Cell, Table
 
 if TYPE_CHECKING:
@@ -95,13 +95,13 @@ def _table(profiles: "dict[str, DriftProfile]") -> Table:
             psi, ks = int(np.nanargmax(profile.psi)), int(np.nanargmax(profile.ks))
             style = "red" if profile.psi[psi] > 0.25 else "yellow" if profile.psi[psi] > 0.1 else "green"
             shown = [
-                f"{np.nanmedian(profile.psi):.3f}",
-                Cell(f"{profile.psi[psi]:.3f}", style=style),
+                fixed(np.nanmedian(profile.psi), 3),
+                Cell(fixed(profile.psi[psi], 3), style=style),
                 str(psi),
-                f"{profile.psi_by_chance[psi]:.3f}",
-                f"{np.nanmedian(profile.ks):.3f}",
-                f"{profile.ks[ks]:.3f}",
-                f"{profile.ks_by_chance[ks]:.3f}",
+                fixed(profile.psi_by_chance[psi], 3),
+                fixed(np.nanmedian(profile.ks), 3),
+                fixed(profile.ks[ks], 3),
+                fixed(profile.ks_by_chance[ks], 3),
             ]
         rows.append([Cell(name, style="bold"), *shown, _range(profile.missing)])
     head = (

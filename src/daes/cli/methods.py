@@ -25,7 +25,7 @@ def methods(
         daes methods daes
         daes methods autodis --json
     """
-    from daes.cli import method_text
+    from daes.cli import entry_text, method_text
     from daes.embedding import METHODS
 
     if markdown and (json or name is not None):
@@ -37,6 +37,6 @@ def methods(
     elif name is None:
         out.print(method_text.table(out.width))
     elif json:
-        print_json(method_text.explanation(name), ensure_ascii=False)
+        print_json(entry_text.explanation(METHODS.find(name)), ensure_ascii=False)
     else:
         out.print(method_text.render(name))

@@ -153,13 +153,14 @@ class DAES(NumericalEmbedding):
     def from_knots(cls, knots: Tensor, dim: int = 16, **options: Any) -> Self:
         """A DAES with fixed knots (q, K+1), which observes nothing and keeps their dtype.
 
-        Centre and scale are those of the knots. At `modulation=None` or β = 0 this is PLE.
+        Centre and scale are those of the knots. At `modulation=None` or β = 0 this is PLE. A `CTRModel` with it is not
+        saved by `save_pretrained`, which describes a method by its options; `state_dict` has the knots.
         """
         fixed = FeatureKnots(knots)
         made = cls(
             len(knots), dim, **{"num_meta": fixed.num_knots, **options, "knots": fixed.num_knots, "reservoir_size": 1}
         )
-        made.distributions = fixed
+        made.distributions, made.is_described = fixed, False
         return made
 
     @property

@@ -42,9 +42,7 @@ class MethodEntry(Entry[NumericalEmbedding]):
         return family, self.family, self.order, self.name
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as plain data."""
-        fields = {name: value for name, value in vars(self).items() if name not in ("cls", "order")}
-        return {**fields, "reference": str(self.reference or ""), "streaming": self.streaming}
+        return {**super().to_dict(), "streaming": self.streaming}
 
 
 METHODS = Registry("method", MethodEntry)

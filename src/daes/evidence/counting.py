@@ -102,7 +102,10 @@ class EvidenceCounting(EvidenceState):
         own = labels[start:stop]
         counts = self._counts_for(numbers, rows, own, logits)
         if counts is None or len(rows) != len(own):
-            raise ValueError("counting is divided among several processes where compiled loops serve")
+            raise ValueError(
+                "several processes count together only in float32, on the CPU, with the compiled loops (python -m "
+                "daes.native)"
+            )
         before, cut = 0 if sample is None else sample.count, self.due(new)
         noted = counts.note(numbers, rows, own, logits, new - stop, division.buffer)
         everyone = division.gather(noted, division.sizes(new))

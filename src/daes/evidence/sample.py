@@ -105,7 +105,10 @@ class RowSample(KeepsPrecision):
             host.compiled.keep(numerical, categorical, label, logit, *table.reaching(start, start + rows), part)
             return
         if part is not None:
-            raise ValueError("a sample is kept by several processes where compiled loops serve")
+            raise ValueError(
+                "several processes keep one sample only in float32, on the CPU, with the compiled loops (python -m "
+                "daes.native)"
+            )
         self.seen.add_(rows)
         accepted = table.between(start, start + rows)
         table.forget(start + rows)

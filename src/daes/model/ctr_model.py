@@ -346,7 +346,12 @@ class CTRModel(nn.Module):
             save_model(self, self.schema, self.config, Path(folder))
 
     def check_registered(self) -> None:
-        """Raise a ValueError if the class of a part is not registered, since it is saved by its name."""
+        """Raise a ValueError if a part is not of a registered class or not made by options, by which it is saved."""
+        if self.numerical is not None and not self.numerical.is_described:
+            raise ValueError(
+                "embedding must be made by its options for the model to be saved, got one with knots of its own, as "
+                "DAES.from_knots makes it: save its state_dict"
+            )
         for part, registry in (("embedding", METHODS), ("backbone", BACKBONES)):
             if self.config[part] not in registry:
                 raise ValueError(
@@ -430,7 +435,8 @@ class CTRModel(nn.Module):
     def freeze(self) -> Self:
         """Drop what only learning needs: the samples of features and rows.
 
-        A frozen model takes little more space than its parameters and observes nothing more.
+        A frozen model observes and counts nothing more. It keeps its parameters, knots and vocabularies, and what past
+        clicks say: two counts per row of the tables, and one number for each of the 8,191 cells of a combination.
         """
         if self.numerical is not None and self.numerical.distributions is not None:
             self.numerical.distributions.freeze()

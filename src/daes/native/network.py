@@ -64,7 +64,7 @@ class Network(NamedTuple):
                 return None
         if not self._fits(fields, plain, evidence):
             return None
-        found: Tensor = _Logits.apply(  # type: ignore[no-untyped-call]
+        found: Tensor = _NetworkLogits.apply(  # type: ignore[no-untyped-call]
             len(fields), len(parts), start(), self.pairs, self.slope, evidence, self.linear, *parts, *self.layers
         )
         return found
@@ -87,7 +87,7 @@ class Network(NamedTuple):
         )
 
 
-class _Logits(torch.autograd.Function):
+class _NetworkLogits(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,

@@ -27,7 +27,7 @@ from daes.paper.scores import (
 from daes.paper.variants import Variant, train_variants
 from daes.stream.dataset import Dataset
 
-BACKBONES = ("deepfm",)
+_BACKBONES = ("deepfm",)
 """The paper does not say which backbone the figures of its ablations show."""
 MODULATIONS = ("gate", "tran")
 BETAS = (0.0, 0.2, 0.4, 0.5, 0.6, 0.8, 1.0)
@@ -69,7 +69,7 @@ class Ablation(Experiment):
     def run(self, settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
         assert data is not None
         trained, rest = self.variants(settings, data)
-        return {**train_variants(settings, data, execution, trained, BACKBONES), **rest}
+        return {**train_variants(settings, data, execution, trained, _BACKBONES), **rest}
 
     def markdown(self, result: ExperimentResult) -> str:
         parts = [how_trained(result), self.scores(result) + failures(result.results), self.more(result)]

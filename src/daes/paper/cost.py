@@ -26,7 +26,7 @@ from daes.training.config import TrainConfig
 from daes.training.step import TrainingStep
 
 BASELINE = "efd"
-METHODS = ("efd", "autodis", "ple", "daes-gate", "daes-tran", "daes")
+_METHODS = ("efd", "autodis", "ple", "daes-gate", "daes-tran", "daes")
 JOBS = {"train": "training", "score": "scoring", "score_small": "scoring, 128 rows"}
 _ROWS = 200_000
 _BATCHES = 4
@@ -56,7 +56,7 @@ class Cost(Experiment):
         if len(rows) < _SMALL_BATCH:
             raise ValueError(f"{data.what} must have {_SMALL_BATCH} rows or more, got {len(rows)}")
         size = min(settings.batch_size or BATCH_SIZE, len(rows))
-        methods = settings.methods or METHODS
+        methods = settings.methods or _METHODS
         backbone = (settings.backbones or ("deepfm",))[0]
         batches, small = _split(rows, size, _BATCHES), _split(rows, _SMALL_BATCH, 4 * _BATCHES)
         learners = {}

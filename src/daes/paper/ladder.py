@@ -37,7 +37,7 @@ STREAMS = (
     "bank_marketing",
     "weather_aus",
 )
-BACKBONES = ("deepfm", "dcnv2")
+_BACKBONES = ("deepfm", "dcnv2")
 _LABEL_ENDS = {"none": "", "plain": ", plain inputs", "evidence": ", evidence", "both": ", same inputs"}
 """The end of a rival's label, by what it is given."""
 DEFAULT = "+ pairs and triples (the default)"
@@ -92,7 +92,7 @@ class Ladder(Experiment):
     def run(self, settings: ExperimentSettings, data: Dataset | None, execution: Execution) -> Findings:
         """Train every rung and rival on every stream and backbone, and test them against each other on the rows."""
         streams, notes = _find_streams(settings, execution.data)
-        backbones = settings.backbones or BACKBONES
+        backbones = settings.backbones or _BACKBONES
         chosen, more = _choose(settings)
         methods = {label: rung.method for label, rung in chosen.items()}
         results, failures, measures = {}, [], {name: name for name in MEASURES["stream"]}

@@ -217,7 +217,7 @@ class CursorSource(ABC):
 
     def _move(self, iterator: int, position: Position) -> None:
         if iterator != self._iterators:
-            raise RuntimeError("this iterator has ended: the source was sought or iterated again since")
+            raise RuntimeError("this iterator has ended: its source was iterated again or moved by seek")
         self._position = position
 
     def _read(

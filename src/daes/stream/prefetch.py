@@ -106,7 +106,7 @@ class Prefetch(Source):
             while True:
                 found = ready.get()
                 if stopped.is_set():
-                    raise RuntimeError("this iterator has ended: the source was sought or iterated again since")
+                    raise RuntimeError("this iterator has ended: its source was iterated again or moved by seek")
                 if found is None:
                     return
                 if isinstance(found, BaseException):

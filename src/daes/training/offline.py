@@ -125,17 +125,18 @@ def train_offline(
             batches = iter_part(source, model.schema, train, config.train.batch_size)
         else:
             batches = _shuffled(in_memory, config.train.batch_size, [config.train.seed, epoch])
-        loss, rows = 0.0, 0
+        loss, rows, learned = 0.0, 0, 0
         for batch in batches:
             if step.learn(batch, train.start + rows):
                 loss += step.loss * len(batch)
+                learned += len(batch)
             rows += len(batch)
             if progress is not None:
                 progress((epoch - 1) * len(train) + rows, config.epochs * len(train))
         scores = evaluate_part(step, source, valid)
         seconds = time.perf_counter() - started
         record = {"valid_auc": scores["auc"], "valid_logloss": scores["logloss"], "seconds": seconds}
-        history.append({"epoch": float(epoch), "train_logloss": loss / rows, **record})
+        history.append({"epoch": float(epoch), "train_logloss": loss / learned if learned else float("nan"), **record})
         if np.isfinite(scores["logloss"]) and (not best or scores["logloss"] < best["valid"]["logloss"]):
             best = {"epoch": epoch, "valid": scores, "state": deepcopy(model.state_dict())}
         elif epoch - best.get("epoch", 0) >= config.patience:

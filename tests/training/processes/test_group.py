@@ -52,7 +52,11 @@ def _tell(rank):
 
 def test_three_processes(in_processes):
     told = in_processes(3, _tell)
-    assert told == ["process 1 has failed, and says why", "no such file in 1", "process 1 has failed, and says why"]
+    assert told == [
+        "process 1 has failed: its output says why",
+        "no such file in 1",
+        "process 1 has failed: its output says why",
+    ]
 
 
 def test_alone(monkeypatch):

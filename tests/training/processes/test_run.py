@@ -133,7 +133,7 @@ def _fail_to_write(rank, path, folder):
 def test_results_that_cannot_be_written_are_said_once(clicks, in_processes, tmp_path):
     first, second = in_processes(2, _fail_to_write, clicks, tmp_path / "run")
     assert first == "OSError: [Errno 28] No space left on device: 'report.html'"
-    assert second == "OtherProcessError: process 0 has failed, and says why"
+    assert second == "OtherProcessError: process 0 has failed: its output says why"
 
 
 def _in_memory(rank, path, folder):
@@ -185,7 +185,7 @@ def test_a_folder_in_use_is_said_once(clicks, in_processes, tmp_path):
     (tmp_path / "file").write_text("not a run")
     first, second = in_processes(2, _run, clicks, tmp_path, may_fail=True)
     assert "RunExistsError" in first.error
-    assert "OtherProcessError: process 0 has failed, and says why" in second.error
+    assert "OtherProcessError: process 0 has failed: its output says why" in second.error
 
 
 def test_bad_rows_of_all_processes(clicks, in_processes, tmp_path):

@@ -208,7 +208,7 @@ def test_a_checkpoint_that_cannot_be_written(clicks, in_processes, tmp_path):
 def test_what_is_refused(clicks, in_processes, tmp_path, model, config, got):
     for outcome in in_processes(2, _run, clicks, tmp_path / "run", DividedEmbedding, model, config, may_fail=True):
         assert f"divided tables are learned by adagrad without l2, on the CPU, got {got}" in outcome.error or (
-            "OtherProcessError: process 0 has failed, and says why" in outcome.error
+            "OtherProcessError: process 0 has failed: its output says why" in outcome.error
         )
     assert not (tmp_path / "run").exists()
 

@@ -107,7 +107,7 @@ def store_inputs(
 
 @triton.jit
 def _normal_score(rank):
-    """Wichura's PPND7, as `daes.embedding.normal` has it; ranks stay within half a knot of 0 and 1."""
+    """That of `daes.embedding.normal`, by Wichura's AS 241, PPND7; ranks stay within half a knot of 0 and 1."""
     deviation = rank - 0.5
     r = tl.maximum(0.180625 - deviation * deviation, 0.0)
     centre = ((59.109374720 * r + 159.29113202) * r + 50.434271938) * r + 3.3871327179

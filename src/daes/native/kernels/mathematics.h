@@ -62,7 +62,7 @@ static inline double grained(double error) { return (error + 0x1.8p22) - 0x1.8p2
 typedef double two __attribute__((vector_size(16), aligned(8), may_alias));
 typedef double four __attribute__((vector_size(32), aligned(8), may_alias));
 
-/* The normal score by Wichura's AS 241, PPND7, as in daes/embedding/normal.py, for ranks in (1e-11, 1 - 1e-11). */
+/* The normal score (daes/embedding/normal.py) by Wichura's AS 241, PPND7, for ranks in (1e-11, 1 - 1e-11). */
 static inline float normal_score(float rank) {
     float deviation = rank - 0.5f, side = deviation < 0 ? rank : 1 - rank;
     float c = 0.180625f - deviation * deviation, t = sqrtf(-log_of(side)) - 1.6f;

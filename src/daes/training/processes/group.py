@@ -183,7 +183,7 @@ class Processes:
         if error is not None and self.rank == failed[0]:
             raise error
         if failed:
-            raise OtherProcessError(f"process {failed[0]} has failed, and says why") from error
+            raise OtherProcessError(f"process {failed[0]} has failed: its output says why") from error
 
     @contextmanager
     def communicating(self) -> Iterator[None]:

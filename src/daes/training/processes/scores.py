@@ -1,4 +1,4 @@
-"""What processes tell each other of the batches that they have learned from."""
+"""Scores of the batches that several processes have learned from, exchanged between them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from daes.training.processes.group import Processes
 
 
 @dataclass(frozen=True)
-class Told:
-    """What all processes have told.
+class ExchangedScores:
+    """What all processes have sent each other.
 
     Args:
         logits: of all rows, in the order of the stream.
@@ -33,7 +33,7 @@ def exchange_scores(
     learned: Sequence[bool],
     lengths: Sequence[int],
     random: Mapping[str, Tensor],
-) -> Told:
+) -> ExchangedScores:
     """Exchange the scores of batches; called in all processes.
 
     They are sent as bytes, in one message each: packing objects takes longer.
@@ -60,7 +60,7 @@ def exchange_scores(
         }
         for one in (rests if processes.first else [])
     ]
-    return Told(in_order(scores, lengths), by_all, kept)
+    return ExchangedScores(in_order(scores, lengths), by_all, kept)
 
 
 def in_order(parts: Sequence[NDArray[np.float32]], lengths: Sequence[int]) -> NDArray[np.float32]:
