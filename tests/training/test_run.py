@@ -28,20 +28,24 @@ from daes.training.step import TrainingError
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_a_run_opens_its_file_once(tmp_path, monkeypatch, prefetch):
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_run_opens_its_files_once(tmp_path, monkeypatch, parts, prefetch):
     opened = []
     genuine = DataFile.open
     monkeypatch.setattr(DataFile, "open", lambda file: opened.append(file.name) or genuine(file))
     random = np.random.default_rng(0)
     table = pa.table({"click": random.integers(0, 2, 1000), "price": random.lognormal(size=1000), "city": ["a"] * 1000})
-    pq.write_table(table, tmp_path / "clicks.parquet")
-    data = Dataset.open(tmp_path / "clicks.parquet", limit=900)
+    (tmp_path / "clicks").mkdir()
+    for part in range(parts):
+        rows = table.slice(part * 1000 // parts, 1000 // parts + 1)
+        pq.write_table(rows, tmp_path / "clicks" / f"{part}.parquet")
+    data = Dataset.open(tmp_path / "clicks", limit=900)
     assert data.num_rows == 900
     data.fingerprint()
     config = TrainConfig(batch_size=100)
     run = train_run(data, tmp_path / "run", model={"backbone": "fnn"}, config=config, prefetch=prefetch)
     assert run.result.rows == 900
-    assert opened == ["clicks.parquet"]
+    assert sorted(opened) == [f"{part}.parquet" for part in range(parts)]
 
 
 def short_run(folder, rows=500, config=None, model=None, **options):

@@ -436,7 +436,7 @@ class CTRModel(nn.Module):
         """Drop what only learning needs: the samples of features and rows.
 
         A frozen model observes and counts nothing more. It keeps its parameters, knots and vocabularies, and what past
-        clicks say: two counts per row of the tables, and one number for each of the 8,191 cells of a combination.
+        clicks say: two counts per row of the tables, and a number per cell of a combination.
         """
         if self.numerical is not None and self.numerical.distributions is not None:
             self.numerical.distributions.freeze()

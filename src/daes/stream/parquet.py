@@ -17,13 +17,15 @@ SUFFIXES = (".parquet", ".pq")
 _MIN_ROWS, _MAX_ROWS = 1024, 65_536
 _BUFFER = 1 << 20
 _MIN_DICTIONARY_ROWS = 16_384
+_MOST_OPEN = 8
+"""So many files stay open: those that schema, sample and training read one after the other."""
 
 
 class ParquetSource(FilesSource):
     """Rows of Parquet files, in the order of the files; see `FilesSource`.
 
-    Memory holds a few thousand rows of the columns read, whatever the size of files and row groups. The current file
-    stays open and the footers are kept, so that a single file is opened once, however often its rows are read.
+    Memory holds a few thousand rows of the columns read, whatever the size of files and row groups. The last few
+    files stay open and the footers are kept, so that a few files are opened once, however often their rows are read.
 
     >>> import tempfile, pathlib, pyarrow as pa, pyarrow.parquet as pq
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -41,7 +43,7 @@ class ParquetSource(FilesSource):
     def __init__(self, where: Where) -> None:
         super().__init__(where)
         self._footers: dict[str, Any] = {}
-        self._handle: tuple[str, Any] = ("", None)
+        self._handles: dict[str, Any] = {}
 
     @cached_property
     def num_rows(self) -> int:
@@ -61,13 +63,15 @@ class ParquetSource(FilesSource):
         """A ParquetFile that reads the columns `dictionaries` as dictionaries."""
         local = isinstance(file.filesystem, fs.LocalFileSystem)
         try:
-            if self._handle[0] != file.path:
-                self._handle = (file.path, file.open())
-            if self._handle[1].size() == 0:
+            handle = self._handles.pop(file.path, None) or file.open()
+            while len(self._handles) >= _MOST_OPEN:
+                self._handles.pop(next(iter(self._handles)), None)  # that of the file that was asked for longest ago
+            self._handles[file.path] = handle
+            if handle.size() == 0:
                 raise SourceError(f"{file.path} is empty, not a Parquet file")
             # Locally, a small buffer per column keeps memory flat in huge row groups; a network needs large reads.
             return pq.ParquetFile(
-                self._handle[1],
+                handle,
                 metadata=self._footers.get(file.path),
                 read_dictionary=list(dictionaries) or None,
                 buffer_size=_BUFFER if local else 0,
@@ -80,7 +84,7 @@ class ParquetSource(FilesSource):
             raise SourceError(f"{file.path} is not a whole Parquet file: {error}") from error
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_handle": ("", None)}
+        return {**vars(self), "_handles": {}}
 
     def _file_cursor(
         self, file: DataFile, types: Mapping[str, Any], schema: Schema | None, place: Position, rows_at_once: int
