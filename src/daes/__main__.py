@@ -7,6 +7,8 @@ import sys
 
 def main() -> None:
     """Run the command line."""
+    # What torch's C++ code warns of is said by the errors that follow, without stacks.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     from daes.extras import MissingExtraError, require
 
     try:

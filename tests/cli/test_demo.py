@@ -36,14 +36,14 @@ def no_flights(monkeypatch):
 
 
 def test_it_compares_at_least_the_methods_that_were_promised():
-    assert {"efd", "fe", "autodis", "ple", "dae", "daes"} <= set(demo_module.METHODS)
+    assert {"efd", "fe", "autodis", "ple", "dae", "daes"} <= set(demo_module.DEMO_METHODS)
     from daes.embedding import METHODS
 
-    assert set(demo_module.METHODS) <= set(METHODS)
+    assert set(demo_module.DEMO_METHODS) <= set(METHODS)
 
 
 def test_both_streams_a_table_and_a_report(app, monkeypatch, tmp_path):
-    monkeypatch.setattr(demo_module, "METHODS", ("efd", "daes"))
+    monkeypatch.setattr(demo_module, "DEMO_METHODS", ("efd", "daes"))
     monkeypatch.setattr(out, "_width", 120)  # where a terminal is narrow, names are folded
     folder = tmp_path / "out"
     arguments = ["demo", "--rows", "1500", "--seeds", "1", "--jobs", "1", "--out", str(folder)]
@@ -70,7 +70,7 @@ def test_both_streams_a_table_and_a_report(app, monkeypatch, tmp_path):
 
 
 def test_without_the_flights_it_says_so_and_goes_on(app, no_flights, monkeypatch, tmp_path):
-    monkeypatch.setattr(demo_module, "METHODS", ("fe", "daes"))
+    monkeypatch.setattr(demo_module, "DEMO_METHODS", ("fe", "daes"))
     arguments = ["demo", "--rows", "1000", "--seeds", "2", "--jobs", "1", "--json", "--out", str(tmp_path)]
     result = runner.invoke(app, arguments)
     assert result.exit_code == 0, result.output
@@ -93,7 +93,7 @@ def test_without_the_flights_it_says_so_and_goes_on(app, no_flights, monkeypatch
 
 def test_a_model_that_fails_is_reported_and_the_rest_is_shown(app, no_flights, monkeypatch, failing_trials, tmp_path):
     failing_trials("fe", ValueError("no [luck]"))
-    monkeypatch.setattr(demo_module, "METHODS", ("fe", "efd", "daes"))
+    monkeypatch.setattr(demo_module, "DEMO_METHODS", ("fe", "efd", "daes"))
     result = runner.invoke(app, ["demo", "--rows", "1000", "--seeds", "1", "--jobs", "1", "--out", str(tmp_path)])
     assert result.exit_code == 1
     assert "fe, seed 0, failed: ValueError: no [luck]" in result.stdout

@@ -80,6 +80,14 @@ def test_bad_input_is_said_once(started, tmp_path):
     assert second[::2] == (1, "daes: process 0 has failed: its output says why\n")
 
 
+def test_a_run_to_start_from_that_is_not_there_is_said_once(started, clicks, tmp_path):
+    _, wait = started(2, "train", clicks, "--from", tmp_path / "none", "--out", tmp_path / "run")
+    first, second = wait()
+    assert first[0] == 2
+    assert "no run in" in first[2]
+    assert second[::2] == (1, "daes: process 0 has failed: its output says why\n")
+
+
 def test_standard_input_is_refused(started, tmp_path):
     _, wait = started(2, "train", "-", "--out", tmp_path / "run")
     first, second = wait()

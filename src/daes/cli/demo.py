@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from daes.stream.dataset import Dataset
     from daes.training.config import TrainConfig
 
-_METHODS = ("efd", "fe", "autodis", "ple", "dae", "daes-gate", "daes")
+DEMO_METHODS = ("efd", "fe", "autodis", "ple", "dae", "daes-gate", "daes")
 BACKBONE = "fnn"
 BATCH_SIZE = 256
 
@@ -53,7 +53,7 @@ def demo(
         with trial_progress() as progress:
             compare(
                 data,
-                methods=_METHODS,
+                methods=DEMO_METHODS,
                 backbones=[BACKBONE],
                 seeds=seeds,
                 train=train,
@@ -65,7 +65,7 @@ def demo(
         _record(data, target / "run", train, rows)
         compared.append(compared_in(target, run_dir=target / "run", ceiling=ceiling))
     lead = (
-        f"{len(_METHODS)} ways to embed numbers, in one pass over {' and '.join(one.name for one in compared)}; "
+        f"{len(DEMO_METHODS)} ways to embed numbers, in one pass over {' and '.join(one.name for one in compared)}; "
         "every batch is scored before it is learned from."
     )
     report = write_comparisons(folder / "report.html", "daes demo", lead, compared)

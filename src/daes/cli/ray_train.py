@@ -28,7 +28,9 @@ class Outcome:
 def train_with_ray(arguments: Sequence[str], out: Path, workers: int, *, use_gpu: bool) -> None:
     """Run `daes train` with these arguments in workers of Ray Train, and print what the first of them prints."""
     from daes.engines.ray_train import run_workers
+    from daes.extras import require
 
+    require("ray")
     run = out.absolute()
     run.parent.mkdir(parents=True, exist_ok=True)
     note(f"training in {counted(workers, 'worker')} of Ray")

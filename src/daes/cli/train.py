@@ -164,35 +164,35 @@ def train(
             )
         if processes.first:
             run_folder.recover()
-    if resume and run_folder.replacement.exists:
-        note(f"continuing the unfinished run that replaces the one in {out}")
-        run_folder = run_folder.replacement
-    stdin_advice = (
-        f"standard input cannot be read again. To continue training with the rows of a file: daes train FILE --from "
-        f"{quote(str(out))} --out OTHER"
-    )
-    resumes = resume and run_folder.is_run
-    previous = run_folder if resumes else None if from_run is None else RunFolder(from_run)
-    stored = {} if previous is None else previous.read_config("options", "schema")
-    trained = {} if previous is None else previous.data_options()
-    before = stored.get("options", {})
-    if resumes:
-        if STDIN in (data, before.get("data")):
-            raise ValueError(f"{out} cannot be resumed: {stdin_advice}")
-        data, from_run = data or before.get("data"), from_run or before.get("from_run")
-        reading, live = restored(call, reading, before), restored(call, live, before)
-    if from_run is not None:
-        _refuse_given(call, (choice, columns, model), from_run)
-    if stored:
-        choice, columns = restored(call, choice, before), restored(call, columns, before)
-        model, training = restored(call, model, before), restored(call, training, before)
-        if not was_given(call, "divide_tables"):  # one process has whole tables, whatever the run had before
-            divide_tables = before.get("divide_tables", "no") if processes.count > 1 else "no"
-    if data is None:
-        raise ValueError(f"DATA is needed: there is no run in {out} to continue")
-    late_labels = live.late_labels
-    continues_live = resumes and (live.follow or is_broker(data))
     with processes.together():
+        if resume and run_folder.replacement.exists:
+            note(f"continuing the unfinished run that replaces the one in {out}")
+            run_folder = run_folder.replacement
+        stdin_advice = (
+            "standard input cannot be read again. To continue training with the rows of a file: daes train FILE "
+            f"--from {quote(str(out))} --out OTHER"
+        )
+        resumes = resume and run_folder.is_run
+        previous = run_folder if resumes else None if from_run is None else RunFolder(from_run)
+        stored = {} if previous is None else previous.read_config("options", "schema")
+        trained = {} if previous is None else previous.data_options()
+        before = stored.get("options", {})
+        if resumes:
+            if STDIN in (data, before.get("data")):
+                raise ValueError(f"{out} cannot be resumed: {stdin_advice}")
+            data, from_run = data or before.get("data"), from_run or before.get("from_run")
+            reading, live = restored(call, reading, before), restored(call, live, before)
+        if from_run is not None:
+            _refuse_given(call, (choice, columns, model), from_run)
+        if stored:
+            choice, columns = restored(call, choice, before), restored(call, columns, before)
+            model, training = restored(call, model, before), restored(call, training, before)
+            if not was_given(call, "divide_tables"):  # one process has whole tables, whatever the run had before
+                divide_tables = before.get("divide_tables", "no") if processes.count > 1 else "no"
+        if data is None:
+            raise ValueError(f"DATA is needed: there is no run in {out} to continue")
+        late_labels = live.late_labels
+        continues_live = resumes and (live.follow or is_broker(data))
         tables = _tables(divide_tables, processes.count)
         if continues_live:
             _refuse_changed((choice, columns, model), before, run_folder.path)

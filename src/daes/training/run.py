@@ -198,6 +198,7 @@ def train_run(
         "parent": None if start is None else start.description,
     }
     check_same_start(processes, description, data, ctr_model)
+    description = processes.gather(description)[0]  # that which is written
     with ExitStack() as resources:
         written = run_folder
         with processes.together():

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from daes import native
+from daes.embedding import DividedEmbedding
 from daes.model import CTRModel
 from daes.storage.run_folder import RunFolder, strict
 from daes.stream.dataset import Dataset
@@ -22,14 +23,23 @@ _CHANGEABLE = {
 
 
 def check_same_start(processes: Processes, description: Mapping[str, Any], data: Dataset, model: CTRModel) -> None:
-    """Raise unless all processes have the same options, files of the same sizes, and the same initial model."""
+    """Raise unless all processes have the same options, files of the same sizes, and the same initial model.
+
+    The files may have other paths, as on machines that mount them in other places.
+    """
     if processes.count == 1:
         return
     read = {name: value for name, value in description["data"].items() if name != "what"}
     sizes = [size for _, size, _ in data.stamps() or []]
-    kind = {"torch": torch.__version__, "compiled loops": native.serves()}  # both change how numbers are rounded
     processes.compare(
-        {**description, "data": {**read, "bytes of the files": sizes}, **kind, "initial model": model_checksum(model)}
+        {
+            **description,
+            "data": {**read, "bytes of the files": sizes},
+            "torch": torch.__version__,  # which changes how numbers are rounded, and so do the loops
+            "compiled loops": native.serves(),
+            "divided tables": isinstance(model.categorical, DividedEmbedding),
+            "initial model": model_checksum(model),
+        }
     )
 
 

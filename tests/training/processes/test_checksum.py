@@ -1,6 +1,9 @@
+from dataclasses import replace
+
+import pytest
 import torch
 
-from daes.training.processes.checksum import model_checksum
+from daes.training.processes.checksum import model_checksum, rows_checksum
 
 
 def test_checksum_sees_one_bit(make_model):
@@ -23,3 +26,13 @@ def test_turns_pass_through_a_large_tensor(make_model):
     assert differing == [pieces - 1]
     name = "categorical.weight"
     assert model_checksum(model, pieces)[name] == model_checksum(model, 0)[name]
+
+
+@pytest.mark.parametrize("part", ["numerical", "categorical", "label"])
+def test_rows_are_compared_at_places_that_reach_all_of_them(make_rows, part):
+    rows = make_rows(1000)
+    assert rows_checksum(rows) == rows_checksum(make_rows(1000)) != rows_checksum(rows[:-1])
+    changed = getattr(rows, part).copy()
+    changed[500:520] += 1
+    assert rows_checksum(replace(rows, **{part: changed})) != rows_checksum(rows)
+    assert rows_checksum(rows[:0]) == 0

@@ -117,3 +117,19 @@ def test_processes_that_do_not_meet(monkeypatch):
 def test_a_timeout_is_positive():
     with pytest.raises(ValueError, match="timeout must be positive, got 0"), process_group(0):
         pass
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"WORLD_SIZE": "abc"}, "WORLD_SIZE in the environment must be a number, as torchrun sets it .* got 'abc'"),
+        ({"WORLD_SIZE": "2"}, "RANK in the environment must be a number, .* got None"),
+        ({"WORLD_SIZE": "2", "RANK": "x"}, "RANK in the environment must be a number, .* got 'x'"),
+    ],
+)
+def test_an_environment_that_is_not_torchruns(monkeypatch, environment, said):
+    monkeypatch.delenv("RANK", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=said), process_group():
+        pass

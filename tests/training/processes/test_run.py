@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from daes.embedding import CategoricalEmbedding, DividedEmbedding
 from daes.storage.checkpoint import CheckpointStore
 from daes.storage.run_folder import RunFolder
 from daes.stream.dataset import Dataset
@@ -169,6 +170,46 @@ def test_different_starts_are_refused(clicks, in_processes, tmp_path):
             assert "all processes need the same data and options" in outcome.error
             assert sentence in outcome.error
         assert not (tmp_path / "run").exists()
+
+
+def _at(rank, folders, out):
+    return _run(rank, folders[rank] / "clicks.parquet", out)
+
+
+@pytest.fixture
+def twins(clicks, tmp_path):
+    """A function that makes folders with files of one size and name, given the label of the last row of each."""
+
+    def make(*labels):
+        for number, label in enumerate(labels):
+            table, folder = pq.read_table(clicks), tmp_path / str(number)
+            folder.mkdir()
+            clicked = pa.array([*table["click"].to_pylist()[:-1], label], pa.int8())
+            table = table.set_column(0, "click", clicked)
+            pq.write_table(table, folder / "clicks.parquet", use_dictionary=False, compression="none")
+        return [tmp_path / str(number) for number in range(len(labels))]
+
+    return make
+
+
+def test_files_may_have_another_path_in_another_process(twins, in_processes, tmp_path):
+    folders = twins(1, 1)
+    in_processes(2, _at, folders, tmp_path / "run")
+    assert RunFolder(tmp_path / "run").read("config")["data"]["what"] == str(folders[0] / "clicks.parquet")
+
+
+def test_other_rows_in_another_process_are_noticed(twins, in_processes, tmp_path):
+    for outcome in in_processes(2, _at, twins(0, 1), tmp_path / "run", may_fail=True):
+        assert "ProcessesDisagreeError: processes 0 and 1 do not read the same data: they have other" in outcome.error
+
+
+def _divided_in_one(rank, clicks, folder):
+    return _run(rank, clicks, folder, tables=DividedEmbedding if rank else CategoricalEmbedding)
+
+
+def test_tables_divided_in_some_processes_only_are_refused(clicks, in_processes, tmp_path):
+    for outcome in in_processes(2, _divided_in_one, clicks, tmp_path / "run", may_fail=True):
+        assert "divided tables is False in process 0 and True in process 1" in outcome.error
 
 
 def _follow(rank, folder, out):

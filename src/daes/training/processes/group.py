@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from daes.embedding.processes import ProcessesDisagreeError, num_processes
-from daes.training.processes.memory import SharedMemory
+from daes.training.processes.memory import FURTHER, SharedMemory
 
 TIMEOUT = 600.0
 """Seconds after which a process that does not answer ends the run."""
@@ -93,9 +93,9 @@ class Processes:
         Args:
             place: what follows: "step", "norm", "exchange" or "end".
             row: the row of the stream.
-            numbers: up to 1 + `count` of them.
+            numbers: up to 2 + `count` of them.
         """
-        own = np.zeros(3 + self.count)  # the same size at every place
+        own = np.zeros(FURTHER + self.count)  # the same size at every place
         own[: 2 + len(numbers)] = _PLACES.index(place), row, *numbers
         if self.memory is None:
             everyone = torch.cat(list(self.gather_rows(torch.from_numpy(own[None]), [1] * self.count))).numpy()
@@ -213,8 +213,9 @@ def process_group(timeout: float = TIMEOUT) -> Iterator[Processes]:
     """
     if not timeout > 0:
         raise ValueError(f"timeout must be positive, got {timeout}")
-    started = num_processes() == 1 and int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
+    started = num_processes() == 1 and _from_environment("WORLD_SIZE", 1) > 1
     if started:
+        _from_environment("RANK")
         if not dist.is_available():
             raise OtherProcessError("this build of torch has no torch.distributed, which several processes need")
         from torch.distributed.distributed_c10d import PrefixStore  # not in every build of torch
@@ -262,6 +263,17 @@ def first_difference(
 def _reason(error: RuntimeError) -> str:
     """The beginning of an error of `torch.distributed`, in one line."""
     return " ".join(str(error).split())[:200]
+
+
+def _from_environment(name: str, default: int | None = None) -> int:
+    """A number that torchrun has set."""
+    text = os.environ.get(name, default)
+    try:
+        return int(text)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{name} in the environment must be a number, as torchrun sets it for every process, got {text!r}"
+        ) from None
 
 
 def _shown(value: Any) -> str:

@@ -25,6 +25,9 @@ _LEAST = 1 << 16
 _HEAD = 8
 """Numbers before the entries of the processes: the state of the barrier, whether a process has left, and a random mark
 by which the memory is recognised."""
+_ENTRY = 3
+FURTHER = 4
+"""An entry, and what a process tells by `gather_numbers`, have a number per process and so many further ones."""
 
 Bytes = NDArray[np.uint8]
 
@@ -48,9 +51,9 @@ class SharedMemory:
     def __init__(self, control: NDArray[np.int64], pids: Sequence[int], rank: int, timeout: float) -> None:
         self.pids, self.rank, self.count = list(pids), rank, len(pids)
         self._control, self._address = control, control.ctypes.data
-        entries, numbers = control[_HEAD:].reshape(2, -1)
-        self._entries = entries.reshape(self.count, 2, self.count + 3)
-        self._numbers = numbers.view(np.float64).reshape(2, self.count, self.count + 3)
+        entries, numbers = np.split(control[_HEAD:], [2 * self.count * (self.count + _ENTRY)])
+        self._entries = entries.reshape(self.count, 2, self.count + _ENTRY)
+        self._numbers = numbers.view(np.float64).reshape(2, self.count, self.count + FURTHER)
         self._timeout = timeout
         self._watch = select.poll()
         self._handles = [os.pidfd_open(pid) for pid in self.pids if pid != os.getpid()]
@@ -70,7 +73,7 @@ class SharedMemory:
             gather: exchanges the values of all processes by other means.
         """
         here, mark = _machine(), int.from_bytes(os.urandom(7))
-        size = 8 * (_HEAD + 4 * count * (count + 3))
+        size = 8 * (_HEAD + 2 * count * (2 * count + _ENTRY + FURTHER))
         file, control = -1, np.empty(0, np.uint8)
         if here is not None and rank == 0:
             with suppress(OSError):
@@ -151,7 +154,7 @@ class SharedMemory:
         return torch.from_numpy(box[:size]).view(like.dtype)
 
     def gather_numbers(self, own: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The `count` + 3 numbers of each process, (count, count + 3); valid until the next call."""
+        """The numbers of each process, (count, count + FURTHER); valid until the next call."""
         # All have read what is overwritten here: they have called this once more since.
         everyone: NDArray[np.float64] = self._numbers[0]
         self._numbers = self._numbers[::-1]

@@ -11,13 +11,14 @@ import torch
 from numpy.typing import NDArray
 
 from daes.embedding import DividedEmbedding
+from daes.embedding.processes import ProcessesDisagreeError
 from daes.evidence.division import Division, part_of
 from daes.model import CTRModel, DeviceBatch
 from daes.stream.batch import Batch
 from daes.stream.source import Source
 from daes.training.config import TrainConfig
 from daes.training.optimizer import Adagrad
-from daes.training.processes.checksum import check_equal, model_checksum
+from daes.training.processes.checksum import check_equal, model_checksum, rows_checksum
 from daes.training.processes.gradients import GradientExchange
 from daes.training.processes.group import Processes
 from daes.training.processes.memory import SharedMemory
@@ -205,9 +206,9 @@ class ProcessTrainer(StreamTrainer):
         """Exchange the scores since the last exchange; update statistics and metrics with the rows of all processes."""
         if not self._unexchanged:
             return
-        self._agree()
         lengths = [len(one.batch) for one in self._unexchanged]
         rows = Batch.concat([one.batch for one in self._unexchanged])
+        self._agree(rows)
         scores, steps = [one.logits for one in self._unexchanged], [one.learned for one in self._unexchanged]
         told = exchange_scores(self.processes, scores, steps, lengths, random_state(self.model.device))
         self._random = told.random
@@ -256,12 +257,17 @@ class ProcessTrainer(StreamTrainer):
         if self.model.evidence.recent is not None:
             self.model.evidence.recent.waiting = sum(len(one.batch) for one in self._unexchanged if one.learned)
 
-    def _agree(self) -> None:
-        """Raise unless all processes are at the same row and have the same model; learn whether one is to stop."""
+    def _agree(self, rows: Batch) -> None:
+        """Raise unless all processes have read the same rows and have the same model; learn whether one is to stop."""
         checksum = model_checksum(self.model, self.exchanges, self._shared)
         stop = -1 if self._asked_to_stop is None else self._asked_to_stop
         row, of_all = int(self._position["row"]), crc32(repr(checksum).encode())
-        everyone = self.processes.gather_numbers("exchange", row, of_all, stop)
+        everyone = self.processes.gather_numbers("exchange", row, of_all, stop, rows_checksum(rows))
+        for number, other in enumerate(everyone[:, 2]):
+            if other != everyone[0, 2]:
+                raise ProcessesDisagreeError(
+                    f"processes 0 and {number} do not read the same data: they have other rows before row {row:,}"
+                )
         if (everyone[:, 0] != of_all).any():
             check_equal(self.processes.gather(checksum), row)
         self._stop_signal = next((int(one) for one in everyone[:, 1] if one >= 0), None)
