@@ -374,7 +374,8 @@ def test_bad_batches_are_reported_with_their_rows(daes, tmp_path, csv):
     result = daes(*arguments, "--bad-batch", "skip", "--json")
     assert [bad["row"] for bad in result.json["bad_batches"]] == [100]
     assert result.json["rows"] == 200
-    assert "bad batch at row 100" in result.stderr
+    assert "the batch at row 100 is not learned from: " in result.stderr
+    assert "1 of 2 batches were not learned from; metrics.json lists them" in result.stderr
 
 
 def test_the_columns_are_said_with_what_may_be_wrong(daes, tmp_path, csv):
@@ -659,3 +660,28 @@ def test_a_list_in_place_of_a_number_names_the_option(refused, tmp_path):
     (tmp_path / "run.toml").write_text("batch-size = [1]\n")
     sentence = refused("train", "adstream:100", "--out", tmp_path / "run", "--config", tmp_path / "run.toml")
     assert "'--batch-size': a whole number of at least 1 is needed, got ['1']" in sentence
+
+
+def test_what_a_run_keeps_is_remembered_when_it_is_resumed(daes, tmp_path):
+    run = tmp_path / "run"
+    kept = ("--checkpoint-every", "100", "--keep", "5", "--no-report", "--track", f"tensorboard:{tmp_path / 'board'}")
+    daes("train", "adstream:2000", "--limit", "600", "--out", run, *kept, *QUICK)
+    daes("train", "--out", run, "--resume", "--limit", "1000", "--keep", "4")
+    assert len(list((run / "checkpoints").glob("step-*"))) == 4
+    assert not (run / "report.html").exists()
+    stored = json.loads((run / "config.json").read_text())
+    assert (stored["options"]["keep"], stored["run"]["keep"], stored["options"]["limit"]) == (4, 4, 1000)
+    again = daes("train", "--out", run, "--resume", "--json").json  # the limit that was raised is the run's now
+    assert (again["rows"], again["resumed_at"]) == (1000, 1000)
+    assert json.loads((run / "config.json").read_text()) == stored
+
+
+def test_what_is_logged_is_said(daes, tmp_path):
+    run = tmp_path / "run"
+    daes("train", "adstream:300", "--limit", "200", "--out", run, *QUICK)
+    config = json.loads((run / "config.json").read_text())
+    config["environment"]["packages"]["torch"] = "1.0.0"
+    (run / "config.json").write_text(json.dumps(config))
+    again = ("train", "--out", run, "--resume", "--limit", "300")
+    assert "was started with torch 1.0.0 and is resumed with torch" in daes(*again).stderr
+    assert "torch 1.0.0" not in daes(*again, "--quiet").stderr

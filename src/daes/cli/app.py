@@ -13,7 +13,7 @@ from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 import daes
-from daes.cli.console import err, errors
+from daes.cli.console import err, errors, log_messages
 from daes.cli.errors import UsageError, explain
 from daes.cli.options import ARGUMENTS, REGISTRIES, option, registered
 
@@ -57,7 +57,7 @@ class Program(TyperGroup):
             if hasattr(stream, "reconfigure"):  # a terminal that cannot show ± gets a question mark, not a traceback
                 stream.reconfigure(errors="replace")
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), log_messages():
                 if not debug:
                     warnings.showwarning = _show_warning
                 left = [argument for argument in given if argument not in ("--debug", "--quiet")]

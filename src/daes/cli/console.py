@@ -5,6 +5,8 @@ With `--quiet` nothing is written to `err`. Names and paths may hold `[a]`, so n
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from json import dumps
 from typing import Any
@@ -55,6 +57,17 @@ class LogHandler(logging.Handler):
         style = "bold yellow" if record.levelno >= logging.WARNING else "dim"
         time = f"{datetime.fromtimestamp(record.created):%H:%M:%S} "
         err.print(Text.assemble((time, style), record.getMessage()), soft_wrap=True)
+
+
+@contextmanager
+def log_messages() -> Iterator[None]:
+    """Within it, what daes logs is written to stderr: warnings, and what a logger of its own level lets through."""
+    log, handler = logging.getLogger("daes"), LogHandler()
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 def progress_bar(*columns: Any) -> Any:

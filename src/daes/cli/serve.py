@@ -6,7 +6,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from daes.cli.console import LogHandler, note
+from daes.cli.console import note
 from daes.cli.options import RunArgument, number, option, whole_number
 from daes.cli.until_stopped import until_stopped
 
@@ -73,9 +73,7 @@ def serve(
             f"--host {host} can be reached by others: set {KEY_VARIABLE} or give --api-key-file or --without-key"
         )
     torch.set_num_threads(threads)
-    log = logging.getLogger("daes.serving")
-    log.setLevel(logging.INFO)
-    log.handlers = [LogHandler()]
+    logging.getLogger("daes.serving").setLevel(logging.INFO)
     limits = Limits(body_bytes=max_body, rows=max_rows, seconds=max_seconds)
     with (
         until_stopped(),

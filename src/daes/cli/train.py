@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _model = partial(option_field, panel="Model")
 _run = partial(option, panel="Run")
+_kept = partial(option_field, panel="Run")
 
 
 def tracker(text: str) -> str:
@@ -43,6 +44,23 @@ class ModelChoice:
     method: str = _model("How numbers become vectors: {method}.", default="daes", of=registered_name("method"))
     backbone: str = _model("How vectors interact: {backbone}.", default="deepfm", of=registered_name("backbone"))
     seed: int = option_field("Seed of the random numbers.", default=0, of=whole_number(0))
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is written while the run trains, and when; none of it changes the result."""
+
+    checkpoint_every: int = _kept("Rows between two checkpoints.", of=whole_number(1, "ROWS"), default=1_000_000)
+    checkpoint_minutes: float = _kept(
+        "Maximum time between two checkpoints.", of=number(above=0, metavar="MINUTES"), default=5.0
+    )
+    keep: int = _kept("Number of checkpoints to keep.", of=whole_number(1), default=3)
+    report: bool = _kept("Write report.html.", default=True)
+    track: list[str] | None = _kept(
+        "Also send the metrics, as they are recorded, to tensorboard:FOLDER, mlflow:EXPERIMENT or wandb:PROJECT; "
+        "may be repeated.",
+        of=Kind(tracker, "NAME[:WHERE]"),
+    )
 
 
 def _check_data(call: typer.Context, data: str | None) -> str | None:
@@ -70,11 +88,6 @@ def train(
         "--from",
         metavar="RUN",
     ),
-    checkpoint_every: int = _run("Rows between two checkpoints.", of=whole_number(1, "ROWS"), default=1_000_000),
-    checkpoint_minutes: float = _run(
-        "Maximum time between two checkpoints.", of=number(above=0, metavar="MINUTES"), default=5.0
-    ),
-    keep: int = _run("Number of checkpoints to keep.", of=whole_number(1), default=3),
     process_timeout: float = _run(
         "With several processes (torchrun): end the run if one does not answer for this long.",
         of=number(above=0, metavar="SECONDS"),
@@ -88,12 +101,6 @@ def train(
     ),
     ray: bool = _run("Train in --workers processes of a Ray cluster, which replaces lost ones.", default=False),
     workers: int = _run("Number of workers, with --ray.", of=whole_number(1), default=2),
-    report: bool = _run("Write report.html.", default=True),
-    track: list[str] | None = _run(
-        "Also send the metrics, as they are recorded, to tensorboard:FOLDER, mlflow:EXPERIMENT or wandb:PROJECT; "
-        "may be repeated.",
-        of=Kind(tracker, "NAME[:WHERE]"),
-    ),
     config: Config = None,
     json: Json = False,
     *,
@@ -103,6 +110,7 @@ def train(
     model: ModelOptions,
     training: TrainingOptions,
     live: Live,
+    kept: Kept,
 ) -> None:
     """Train a model in one pass over a stream; every row is scored before the model learns from it.
 
@@ -182,6 +190,7 @@ def train(
                 raise ValueError(f"{out} cannot be resumed: {stdin_advice}")
             data, from_run = data or before.get("data"), from_run or before.get("from_run")
             reading, live = restored(call, reading, before), restored(call, live, before)
+            kept = restored(call, kept, before)
         if from_run is not None:
             _refuse_given(call, (choice, columns, model), from_run)
         if stored:
@@ -209,7 +218,7 @@ def train(
         first = min(model.sample_rows, found.limit or model.sample_rows)
         note(f"training starts once {first:,} rows have arrived: they determine the table sizes (--sample-rows)")
     arguments = {"embedding": choice.method, "backbone": choice.backbone, **model.arguments()}
-    groups: tuple[Any, ...] = (choice, columns, reading, model, training, live)
+    groups: tuple[Any, ...] = (choice, columns, reading, model, training, live, kept)
     resume_advice = f"to continue: daes train --out {quote(str(out))} --resume"
     try:
         with row_progress("training") as bar:
@@ -220,15 +229,17 @@ def train(
                 out,
                 model=None if from_run is not None else arguments,
                 config=training.config(
-                    seed=choice.seed, checkpoint_every=checkpoint_every, checkpoint_minutes=checkpoint_minutes
+                    seed=choice.seed,
+                    checkpoint_every=kept.checkpoint_every,
+                    checkpoint_minutes=kept.checkpoint_minutes,
                 ),
                 sample_rows=model.sample_rows,
                 device=training.device,
-                keep=keep,
+                keep=kept.keep,
                 resume=resume,
                 overwrite=overwrite,
                 parent=from_run,
-                report=write_report if report else None,
+                report=write_report if kept.report else None,
                 options={
                     "data": absolute(data),
                     "from_run": None if from_run is None else str(Path(from_run).absolute()),
@@ -240,7 +251,7 @@ def train(
                 on_wait=[progress.wait],
                 labels=late_labels,
                 tables=tables,
-                on_record=[make_callback(name) for name in track or () if processes.first],
+                on_record=[make_callback(name) for name in kept.track or () if processes.first],
             )
     except KeyboardInterrupt as interruption:
         if processes.first:
@@ -300,8 +311,8 @@ def _print(run: "TrainedRun", json: bool) -> None:
     result = run.result
     size, smaller = run.folder.read("config")["training"]["batch_size"], suggest_batch_size(result.rows)
     steps = -(-result.rows // size)
-    for bad in result.bad_batches:
-        note(f"bad batch at row {bad.row:,}: {bad.reason}")
+    if result.bad_batches:
+        note(f"{len(result.bad_batches):,} of {steps:,} batches were not learned from; metrics.json lists them")
     if run.bad_rows.count:
         note(f"{run.bad_rows}; {run.folder.bad_rows} lists them")
     if run.stopped is None and steps < FEW_STEPS and smaller < size:

@@ -18,7 +18,7 @@ import torch
 from daes.embedding import CategoricalEmbedding, DividedEmbedding
 from daes.model import CTRModel
 from daes.storage.checkpoint import Checkpoint, CheckpointStore
-from daes.storage.run_folder import FORMAT, VERSION, RunFolder
+from daes.storage.run_folder import FORMAT, VERSION, RunFolder, strict
 from daes.storage.segments import Segments
 from daes.stream.bad_rows import BadRows
 from daes.stream.broker_url import connect
@@ -227,6 +227,8 @@ def train_run(
                     start.load_into(trainer)
                 if data.is_live:
                     source.seek({"row": 0})
+            if processes.first:
+                _update_config(written, description, options)
         resumed_at = None if checkpoint is None else trainer.rows
         if on_start is not None and processes.first:
             on_start(trainer, data.num_rows)
@@ -289,6 +291,16 @@ def _write_config(
         "environment": environment(device),
     }
     written.write("config", content)
+
+
+def _update_config(written: RunFolder, description: Mapping[str, Any], options: Mapping[str, Any] | None) -> None:
+    """Write what may change when a run is resumed to config.json, which the next `--resume` goes by."""
+    stored = written.read_config(*PARTS)
+    given = {name: description[name] for name in ("data", "training", "run")}
+    given["run"] = {**given["run"], "world_size": stored["run"].get("world_size", 1)}  # that of the start
+    changed = {**stored, **strict(given), **({} if options is None else {"options": strict(options)})}
+    if changed != stored:
+        written.write("config", changed)
 
 
 def _restore(
