@@ -41,8 +41,11 @@ def main() -> None:
     parser.add_argument("now", type=Path, help="the new one")
     parser.add_argument("--tolerance", type=float, default=0.15, help="how much worse a ratio may be (0.15)")
     given = parser.parse_args()
-    found = worse(read(given.before), read(given.now), given.tolerance)
+    before, now = read(given.before), read(given.now)
+    found = worse(before, now, given.tolerance)
     print("\n".join(found) or "no ratio got worse")
+    if lacking := {entry.what for entry in before if entry.unit == "×"} - {entry.what for entry in now}:
+        print(f"not measured: {'; '.join(sorted(lacking))}")
     raise SystemExit(1 if found else 0)
 
 

@@ -40,7 +40,7 @@ def test_the_guard_finds_ratios_that_got_worse():
     assert guard.worse(before, now, tolerance=0.15) == ["up: 0.8 × after 1 ×", "down: 1.2 × after 1 ×"]
 
 
-def test_the_scripts_are_listed():
+def test_the_scripts_are_listed(tmp_path):
     def run(*arguments):
         command = [sys.executable, "-m", "benchmarks", *arguments]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -55,3 +55,8 @@ def test_the_scripts_are_listed():
     speeds = RESULTS / "speed-cpu.json"
     same = run("guard", str(speeds), str(speeds))
     assert (same.returncode, same.stdout) == (0, "no ratio got worse\n")
+    part = tmp_path / "part.json"
+    write("cpu", [entry for entry in read(speeds) if "FNN" not in entry.what], {}, part)
+    fewer = run("guard", str(speeds), str(part)).stdout.splitlines()
+    assert fewer[0] == "no ratio got worse"
+    assert fewer[1].startswith("not measured: FNN, batch 8192: a pass over the fastest peer; ")
