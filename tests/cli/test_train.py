@@ -676,6 +676,16 @@ def test_what_a_run_keeps_is_remembered_when_it_is_resumed(daes, tmp_path):
     assert json.loads((run / "config.json").read_text()) == stored
 
 
+@pytest.mark.parametrize("sample", [100, 600])
+def test_fewer_rows_than_a_run_has_read_are_refused(daes, refused, tmp_path, sample):
+    run = tmp_path / "run"
+    daes("train", "adstream:2000", "--limit", "600", "--sample-rows", sample, "--out", run, *QUICK)
+    before = (run / "config.json").read_bytes()
+    said = refused("train", "--out", run, "--resume", "--limit", "500")
+    assert "limit must be at least the 600 rows that the run has read, got 500" in said
+    assert (run / "config.json").read_bytes() == before
+
+
 def test_what_is_logged_is_said(daes, tmp_path):
     run = tmp_path / "run"
     daes("train", "adstream:300", "--limit", "200", "--out", run, *QUICK)

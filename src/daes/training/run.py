@@ -221,6 +221,7 @@ def train_run(
             checkpoint = (trainer.store or CheckpointStore(written.checkpoints, map_above=map_above)).load()
             if checkpoint is not None:
                 _restore(trainer, source, checkpoint, consumed, written, description, warn=processes.first)
+                _check_limit(data, trainer.rows)
             else:
                 check_same_run(written, description)
                 if start is not None:
@@ -263,6 +264,8 @@ def _find_model(
             arguments["context"] = chosen["context"]
         return partial(CTRModel, data.schema, **arguments), stored["run"]["sampled"]
     sampled = sample_rows if stored is None else stored["run"].get("sampled", sample_rows)
+    if stored is not None:
+        _check_limit(data, stored["run"].get("sampled", 0))
     sample = data.sample(sampled, batch_size=config.batch_size, skip_bad_batches=config.bad_batch == "skip")
     return partial(CTRModel.from_sample, data.schema, sample, **model), len(sample)
 
@@ -275,6 +278,12 @@ def _join(labels: LateLabels, data: Dataset, config: TrainConfig, keep: int) -> 
         raise ValueError(f"label_delay is for labels that come with their rows, got {config.label_delay} and labels")
     reader = LabelReader(connect(labels.topic), labels.key, data.schema.label)
     return LabelJoin(reader, labels, config.batch_size, Segments("pending", keep))
+
+
+def _check_limit(data: Dataset, rows: int) -> None:
+    """Raise if a run is resumed with fewer rows than it has read."""
+    if data.limit is not None and data.limit < rows:
+        raise ValueError(f"limit must be at least the {rows:,} rows that the run has read, got {data.limit:,}")
 
 
 def _write_config(
