@@ -177,7 +177,7 @@ def test_a_toml_file_gives_options_and_flags_win(daes, refused, clicks, tmp_path
         ("batch-size = 0\noptimizer = 'lion'", "got 0; Invalid value for '--optimizer': must be one of adagrad"),
         ("batch-size = 1.5", "a whole number of at least 1 is needed, got 1.5"),
         ("batch-size = [", "is not valid TOML"),
-        ("data = 2024-01-01", "data must be a text, a number, true, false or a list of these"),
+        ("data = 2024-01-01", "data must be a text, a number or a list of these"),
     ]:
         config.write_text(text)
         assert sentence in refused("train", clicks, "--config", config, "--out", tmp_path / "new")
@@ -659,3 +659,22 @@ def test_a_list_in_place_of_a_number_names_the_option(refused, tmp_path):
     (tmp_path / "run.toml").write_text("batch-size = [1]\n")
     sentence = refused("train", "adstream:100", "--out", tmp_path / "run", "--config", tmp_path / "run.toml")
     assert "'--batch-size': a whole number of at least 1 is needed, got ['1']" in sentence
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("limit = true", "limit must be a text, a number or a list of these, got true"),
+        ("dim = true", "dim must be a text, a number or a list of these, got true"),
+        ("learning-rate = false", "learning-rate must be a text, a number or a list of these, got false"),
+        ("numerical = true", "numerical must be a text, a number or a list of these, got true"),
+        ("numerical = [true]", "numerical must be a text, a number or a list of these, got [True]"),
+        ("track = true", "track must be a text, a number or a list of these, got true"),
+        ("overwrite = 2024-01-01", "overwrite must be true or false, got 2024-01-01"),
+    ],
+)
+def test_only_switches_are_true_or_false_in_a_file(refused, tmp_path, line, sentence):
+    config = tmp_path / "run.toml"
+    config.write_text(line)
+    refusal = refused("train", "adstream:100", "--out", tmp_path / "run", "--config", config)
+    assert f"{config}: {sentence}" in refusal
