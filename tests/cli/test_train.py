@@ -496,6 +496,19 @@ def test_bad_rows_are_left_out_and_listed_everywhere(daes, tmp_path, csv):
     assert (again.json["metrics"]["rows"], again.json["bad_rows"]) == (296, 4)
 
 
+def test_steps_are_counted_where_batches_are_short(daes, tmp_path, csv):
+    rows = [f"{2 if number % 4 == 3 else number % 2},{number}" for number in range(600)]
+    path, run = csv("\n".join(["click,price", *rows]) + "\n"), tmp_path / "run"
+    arguments = ("--numerical", "price", "--bad-rows", "skip", "--batch-size", "8", "--backbone", "fnn")
+    result = daes("train", path, "--out", run, *arguments)
+    steps = CheckpointStore(run / "checkpoints").steps()[-1]
+    assert steps == 75
+    assert "450 rows in 75 steps of up to 8 rows" in result.stdout
+    assert json.loads((run / "metrics.json").read_text())["batches"] == 75
+    assert "only 75 steps: with more rows" in (run / "report.html").read_text()
+    assert "are few to learn from" not in result.stderr
+
+
 def test_bad_rows_are_counted_once_over_an_interruption(daes, tmp_path, csv, monkeypatch):
     rows = [f"{number % 2},{number}" for number in range(400)]
     rows[30], rows[130], rows[330] = "1,x", "5,130", "1,x"

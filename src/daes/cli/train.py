@@ -294,17 +294,16 @@ def _refuse_changed(groups: Sequence[Any], stored: dict[str, Any], run: Path) ->
 
 
 def _print(run: "TrainedRun", json: bool) -> None:
-    from daes.report.summary import FEW_STEPS
-    from daes.training.config import suggest_batch_size
+    from daes.training.config import suggest_more_steps
 
     result = run.result
-    size, smaller = run.folder.read("config")["training"]["batch_size"], suggest_batch_size(result.rows)
-    steps = -(-result.rows // size)
+    size, steps = run.folder.read("config")["training"]["batch_size"], result.batches
+    smaller = suggest_more_steps(result.rows, steps, size)
     for bad in result.bad_batches:
         note(f"bad batch at row {bad.row:,}: {bad.reason}")
     if run.bad_rows.count:
         note(f"{run.bad_rows}; {run.folder.bad_rows} lists them")
-    if run.stopped is None and steps < FEW_STEPS and smaller < size:
+    if run.stopped is None and smaller is not None:
         more = -(-result.rows // smaller)
         note(f"{steps:,} steps are few to learn from: --batch-size {smaller} makes {more:,} of them")
     if json:
@@ -316,8 +315,9 @@ def _print(run: "TrainedRun", json: bool) -> None:
         }
         print_json(content)
         return
+    most = "up to " if result.rows <= (steps - 1) * size else ""
     console.out.print(
-        f"{result.rows:,} rows in {steps:,} steps of {size:,} rows, {result.seconds:.1f} s, "
+        f"{result.rows:,} rows in {steps:,} steps of {most}{size:,} rows, {result.seconds:.1f} s, "
         f"{result.rows_per_second:,.0f} rows/s"
     )
     console.out.print(metrics_table(result.metrics))
