@@ -59,7 +59,7 @@ def context(
         space=space,  # type: ignore[arg-type]
         seed=seed,
     )
-    smallest = smallest_cardinality({row.field: row.cardinality for row in ranking.rows}, top)
+    smallest = smallest_cardinality({row.field: row.groups for row in ranking.rows}, top)
     chosen = ranking.significant(top)
     if json:
         content = {
