@@ -509,6 +509,15 @@ def test_steps_are_counted_where_batches_are_short(daes, tmp_path, csv):
     assert "are few to learn from" not in result.stderr
 
 
+def test_labels_of_one_class_are_explained(daes, tmp_path, csv):
+    path = csv("click,price\n" + "".join(f"0,{number}.5\n" for number in range(100)))
+    result = daes("train", path, "--out", tmp_path / "run", "--backbone", "fnn")
+    assert result.exit_code == 0, result.output
+    reason = "is not defined: labels of one class only in 100 rows: no click"
+    assert f"\nauc {reason}\n" in result.stdout
+    assert f"\nwindow_auc {reason}\n" in result.stdout
+
+
 def test_bad_rows_are_counted_once_over_an_interruption(daes, tmp_path, csv, monkeypatch):
     rows = [f"{number % 2},{number}" for number in range(400)]
     rows[30], rows[130], rows[330] = "1,x", "5,130", "1,x"

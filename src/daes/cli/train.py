@@ -13,7 +13,7 @@ import typer
 from daes.cli import console
 from daes.cli.console import err, errors, note, print_json, say
 from daes.cli.errors import INTERRUPTED
-from daes.cli.evaluate import metrics_table
+from daes.cli.evaluate import print_metrics
 from daes.cli.groups import flag, grouped, restored, was_given
 from daes.cli.live import Live, joined_schema
 from daes.cli.options import ARGUMENTS, Json, Kind, number, one_of, option, option_field, registered_name, whole_number
@@ -320,5 +320,5 @@ def _print(run: "TrainedRun", json: bool) -> None:
         f"{result.rows:,} rows in {steps:,} steps of {most}{size:,} rows, {result.seconds:.1f} s, "
         f"{result.rows_per_second:,.0f} rows/s"
     )
-    console.out.print(metrics_table(result.metrics))
+    print_metrics(result.metrics, run.folder.read("metrics")["undefined"])
     say(f"wrote {run.folder.path}" + (f", report: {run.report}" if run.report else ""))
