@@ -49,6 +49,13 @@ def test_names_are_not_markup(daes, priced):
     assert "--context smallest: [bold], shop[/x]" in result.stdout
 
 
+def test_a_name_with_a_line_end_stays_on_its_line(daes, priced):
+    pq.write_table(pq.read_table(priced).rename_columns(["price", "sh\nop", "day\t"]), priced)
+    result = daes("context", priced)
+    assert "\nsh\\nop " in result.stdout
+    assert "--context smallest: day\\t, sh\\nop\n" in result.stdout
+
+
 def test_wrong_input_is_one_sentence(refused, priced):
     assert "must have a numerical and a categorical column" in refused("context", priced, "--exclude", "price")
     assert "'--alpha': a number above 0 and below 1 is needed, got 2" in refused("context", priced, "--alpha", "2")

@@ -518,6 +518,12 @@ def test_labels_of_one_class_are_explained(daes, tmp_path, csv):
     assert f"\nwindow_auc {reason}\n" in result.stdout
 
 
+def test_a_column_name_with_a_line_end_stays_on_its_line(daes, tmp_path, csv):
+    path = csv('click,"pri\nce"\n' + "".join(f"{number % 2},{number}.5\n" for number in range(100)))
+    result = daes("train", path, "--out", tmp_path / "run", "--backbone", "fnn")
+    assert "\npri\\nce  numerical" in result.stderr
+
+
 def test_bad_rows_are_counted_once_over_an_interruption(daes, tmp_path, csv, monkeypatch):
     rows = [f"{number % 2},{number}" for number in range(400)]
     rows[30], rows[130], rows[330] = "1,x", "5,130", "1,x"
