@@ -185,5 +185,14 @@ def shorten(text: str, length: int = 24) -> str:
     return f"{text[:head]}…{text[-(length - 1 - head) :]}"
 
 
+def on_one_line(text: str) -> str:
+    """A name or value from the data, for a table: line ends and others that are not printable as escapes.
+
+    >>> print(on_one_line("price\\nin €"))
+    price\\nin €
+    """
+    return repr(text)[1:-1]
+
+
 def _minus(text: str) -> str:
     return text.replace("-", "−")

@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 import typer
@@ -51,6 +52,14 @@ def test_help_lists_every_command_with_its_first_sentence():
 def test_version():
     result = runner.invoke(build_app(), ["--version"])
     assert (result.exit_code, result.stdout) == (0, f"daes {daes.__version__}\n")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_each_example_on_a_line_of_its_own(command):
+    documented = str(getattr(import_module(f"daes.cli.{command}"), command).__doc__).partition("Example")[2]
+    examples = [line.strip() for line in documented.splitlines() if line.startswith("        ")]
+    shown = runner.invoke(build_app(), [command, "--help"], env={"COLUMNS": "140"}).stdout
+    assert [line for line in examples if line not in map(str.strip, shown.splitlines())] == []
 
 
 def test_help_imports_nothing_heavy():

@@ -20,6 +20,12 @@ def test_psi_and_ks_of_every_numerical_column(daes, clicks):
     assert "price" in text
 
 
+def test_a_name_with_a_line_end_stays_on_its_line(daes, clicks, tmp_path):
+    path = tmp_path / "clicks.parquet"
+    pq.write_table(pq.read_table(clicks, columns=["click", "price"]).rename_columns(["click", "pri\nce"]), path)
+    assert "\npri\\nce " in daes("drift", path, "--segments", "2").stdout
+
+
 def test_a_file_of_unknown_length_is_counted_first(daes, clicks, tmp_path):
     path = tmp_path / "clicks.csv"
     pyarrow.csv.write_csv(pq.read_table(clicks), path)

@@ -177,7 +177,7 @@ def test_a_toml_file_gives_options_and_flags_win(daes, refused, clicks, tmp_path
         ("batch-size = 0\noptimizer = 'lion'", "got 0; Invalid value for '--optimizer': must be one of adagrad"),
         ("batch-size = 1.5", "a whole number of at least 1 is needed, got 1.5"),
         ("batch-size = [", "is not valid TOML"),
-        ("data = 2024-01-01", "data must be a text, a number, true, false or a list of these"),
+        ("data = 2024-01-01", "data must be a text, a number or a list of these"),
     ]:
         config.write_text(text)
         assert sentence in refused("train", clicks, "--config", config, "--out", tmp_path / "new")
@@ -497,6 +497,34 @@ def test_bad_rows_are_left_out_and_listed_everywhere(daes, tmp_path, csv):
     assert (again.json["metrics"]["rows"], again.json["bad_rows"]) == (296, 4)
 
 
+def test_steps_are_counted_where_batches_are_short(daes, tmp_path, csv):
+    rows = [f"{2 if number % 4 == 3 else number % 2},{number}" for number in range(600)]
+    path, run = csv("\n".join(["click,price", *rows]) + "\n"), tmp_path / "run"
+    arguments = ("--numerical", "price", "--bad-rows", "skip", "--batch-size", "8", "--backbone", "fnn")
+    result = daes("train", path, "--out", run, *arguments)
+    steps = CheckpointStore(run / "checkpoints").steps()[-1]
+    assert steps == 75
+    assert "450 rows in 75 steps of up to 8 rows" in result.stdout
+    assert json.loads((run / "metrics.json").read_text())["batches"] == 75
+    assert "only 75 steps: with more rows" in (run / "report.html").read_text()
+    assert "are few to learn from" not in result.stderr
+
+
+def test_labels_of_one_class_are_explained(daes, tmp_path, csv):
+    path = csv("click,price\n" + "".join(f"0,{number}.5\n" for number in range(100)))
+    result = daes("train", path, "--out", tmp_path / "run", "--backbone", "fnn")
+    assert result.exit_code == 0, result.output
+    reason = "is not defined: labels of one class only in 100 rows: no click"
+    assert f"\nauc {reason}\n" in result.stdout
+    assert f"\nwindow_auc {reason}\n" in result.stdout
+
+
+def test_a_column_name_with_a_line_end_stays_on_its_line(daes, tmp_path, csv):
+    path = csv('click,"pri\nce"\n' + "".join(f"{number % 2},{number}.5\n" for number in range(100)))
+    result = daes("train", path, "--out", tmp_path / "run", "--backbone", "fnn")
+    assert "\npri\\nce  numerical" in result.stderr
+
+
 def test_bad_rows_are_counted_once_over_an_interruption(daes, tmp_path, csv, monkeypatch):
     rows = [f"{number % 2},{number}" for number in range(400)]
     rows[30], rows[130], rows[330] = "1,x", "5,130", "1,x"
@@ -695,3 +723,22 @@ def test_what_is_logged_is_said(daes, tmp_path):
     again = ("train", "--out", run, "--resume", "--limit", "300")
     assert "was started with torch 1.0.0 and is resumed with torch" in daes(*again).stderr
     assert "torch 1.0.0" not in daes(*again, "--quiet").stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("limit = true", "limit must be a text, a number or a list of these, got true"),
+        ("dim = true", "dim must be a text, a number or a list of these, got true"),
+        ("learning-rate = false", "learning-rate must be a text, a number or a list of these, got false"),
+        ("numerical = true", "numerical must be a text, a number or a list of these, got true"),
+        ("numerical = [true]", "numerical must be a text, a number or a list of these, got [True]"),
+        ("track = true", "track must be a text, a number or a list of these, got true"),
+        ("overwrite = 2024-01-01", "overwrite must be true or false, got 2024-01-01"),
+    ],
+)
+def test_only_switches_are_true_or_false_in_a_file(refused, tmp_path, line, sentence):
+    config = tmp_path / "run.toml"
+    config.write_text(line)
+    refusal = refused("train", "adstream:100", "--out", tmp_path / "run", "--config", config)
+    assert f"{config}: {sentence}" in refusal

@@ -11,7 +11,7 @@ from scipy.stats import ks_2samp
 
 from daes.distribution import ESTIMATORS
 from daes.distribution.base import DistributionEstimator, Floats, State
-from daes.distribution.drift import kl_divergence, ks_statistic, psi
+from daes.distribution.drift import kl_divergence, ks_by_chance, ks_statistic, psi
 from daes.distribution.stream_drift import drift_profile
 
 
@@ -291,6 +291,13 @@ def test_an_empty_first_segment_leaves_only_the_missing_rate() -> None:
 def test_bad_columns_are_errors(column: Any, segments: int, message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         drift_profile(column, segments)
+
+
+def test_no_ks_by_chance_is_above_one() -> None:
+    by_chance = ks_by_chance([1, 2, 0, 1000], 1)
+    assert by_chance[[0, 1]].tolist() == [1.0, 1.0]
+    assert np.isnan(by_chance[2])
+    assert by_chance[3] == pytest.approx(np.sqrt(np.pi / 2) * np.log(2), rel=1e-3)
 
 
 def test_without_drift_a_profile_shows_what_chance_alone_gives() -> None:

@@ -118,7 +118,7 @@ def test_the_weakest_fields_are_none_of_the_significant_ones():
     from daes.paper.context import _weakest
 
     rows = tuple(
-        SimpleNamespace(field=name, cardinality=size, significant=True, strength=1.0)
+        SimpleNamespace(field=name, groups=size, significant=True, strength=1.0)
         for name, size in (("a", 9), ("b", 9), ("c", 9), ("d", 9), ("constant", 1))
     )
     ranking = ContextRanking(rows, ("x",), np.zeros((5, 1)), np.zeros((5, 1)), 100)

@@ -196,6 +196,7 @@ HOSTILE = (
     "%{y} $x^2$ @c1",
     "</script><b>&amp;</b>",
     "a name that is much longer than any axis has room for, whatever the width of the screen may be",
+    "a_name_of_one_word_" * 15,
 )
 
 

@@ -84,7 +84,7 @@ def test_all_is_drawn_and_fits(chromium, running, width, dark):
     )
     assert charts == ["Requests a second", "Latency", "Scores", "Clicked against predicted"]
     assert chromium.evaluate("document.querySelectorAll('[data-chart=scores] rect').length") == 40
-    assert chromium.evaluate("document.querySelectorAll('#drift tbody tr').length") == 8
+    assert chromium.evaluate("document.querySelectorAll('#drift tbody tr').length") == 9
     assert max(chromium.evaluate(OVERFLOW)) <= 0.5
     ground = chromium.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, ground[4:-1].split(","))) < 200) == dark

@@ -15,6 +15,7 @@ GOOD = RunRecord(
     folder="runs/one",
     metrics={"window_auc": 0.73, "window_normalized_entropy": 0.9, "window_calibration": 1.004},
     rows=1_000_000,
+    batches=7813,
     window=100_000,
     config={"training": {"batch_size": 128}, "data": {"what": "clicks.parquet"}},
     schema={"label": "click"},
@@ -58,18 +59,21 @@ def test_worse_than_no_model():
 
 
 def test_few_steps_are_warned_of_and_the_next_command_takes_more():
-    run = replace(GOOD, rows=137_000, config={**GOOD.config, "training": {"batch_size": 8192}})
-    assert "The model has taken only 17 steps" in warned(run)
+    run = replace(GOOD, rows=137_000, batches=23, config={**GOOD.config, "training": {"batch_size": 8192}})
+    assert "The model has taken only 23 steps: with smaller batches or more rows it learns more." in warned(run)
     first = next_commands(run)[0]
     assert isinstance(first, Command)
     assert first.command == "daes train clicks.parquet --label click --batch-size 32 --out runs/one-2"
     assert "more steps" not in str(next_commands(GOOD))
+    smallest = replace(GOOD, rows=450, batches=75, config={**GOOD.config, "training": {"batch_size": 8}})
+    assert "The model has taken only 75 steps: with more rows it learns more." in warned(smallest)
+    assert "more steps" not in str(next_commands(smallest))
 
 
 def test_the_command_for_more_steps_reads_the_same_columns():
     def command(**given):
         config = {**GOOD.config, "training": {"batch_size": 8192}, "options": given}
-        return next_commands(replace(GOOD, rows=137_000, config=config))[0].command
+        return next_commands(replace(GOOD, rows=137_000, batches=17, config=config))[0].command
 
     end = "--batch-size 32 --out runs/one-2"
     found = command(exclude=["leak", "a,b"], time="when", weight=None, no_header=False, label_map=["yes=1", "no=0"])

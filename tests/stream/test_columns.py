@@ -58,6 +58,14 @@ def test_a_decimal_comma_that_was_told_is_a_number(tmp_path: Path) -> None:
     assert warnings(["1,5", "2,25"] * 60, tmp_path, decimal=",") == []
     (marks,) = warnings(["36.870,5", "1.234.567"] * 60, tmp_path, decimal=",")
     assert marks.endswith("thousands separators (36.870,5): without these it would be a number")
+    points, prices = (["84.44", "75.8", "3"] * 40, [f"{cents / 100:.2f}" for cents in range(1000, 1200)])
+    assert warnings(points, tmp_path, decimal=",") == [
+        "is text that looks like numbers with a decimal point: --decimal ."
+    ]
+    assert "decimal point: --decimal ." in warnings(prices, tmp_path, decimal=",")[0]
+    (marks,) = warnings(["1.250", "23.125"] * 40, tmp_path, decimal=",")
+    assert marks.endswith("would be a number; if they are decimal points: --decimal .")
+    assert warnings(["1", "2", "x", "y"] * 40, tmp_path, decimal=",") == []
     (typo,) = warnings(["1.5", "NULL", "2"] * 40 + ["y"], tmp_path)
     assert "though 98.8% of its values are numbers; 'y' is not. If" in typo
     (typo,) = warnings(["1,5", "2,25"] * 60 + ["2,5O"], tmp_path, decimal=",")

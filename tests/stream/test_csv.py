@@ -106,6 +106,11 @@ def test_what_databases_and_frames_write_for_a_missing_number(tmp_path: Path, te
 
 def test_a_decimal_comma(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "click;price;city\n1;12,5;a\n0;-0,25;b\n")
+    with pytest.raises(ValueError, match="decimal must not be the separator where no field is in quotes, got ',' as"):
+        CsvSource(path, separator=",", decimal=",", quoting=False)
+    quoted = CsvSource(write(tmp_path / "c.csv", 'click,price,city\n1,"12,5",a\n'), decimal=",")
+    (batch,) = quoted.iter_batches(SCHEMA, 4)
+    assert batch.numerical[:, 0].tolist() == [12.5]
     source = CsvSource(path, separator=";", decimal=",")
     assert source.arrow_schema.field("price").type == pa.float64()
     (batch,) = source.iter_batches(SCHEMA, 4)

@@ -113,6 +113,22 @@ def test_rows_in_memory_are_compared_too(tmp_path):
     assert train(rows(600), tmp_path / "run", resume=True).resumed_at == 600
 
 
+def test_rows_that_come_earlier_in_time_than_those_read(tmp_path):
+    times = np.random.default_rng(0).permutation(600)
+
+    def train_on(at, **options):
+        table = rows(600).slice(0, len(at)).append_column("at", pa.array(at))
+        data, _ = Dataset.open(write(table, tmp_path / "clicks.csv"), time="at").in_time_order()
+        model = {"backbone": "fnn", "dim": 4}
+        return train_run(data, tmp_path / "run", model=model, sample_rows=100, **options)
+
+    train_on(times[:500] + 1000)
+    with pytest.raises(DataChangedError, match="sorted by 'at', it does not begin with the 500 rows") as raised:
+        train_on(np.concatenate([times[:500] + 1000, times[500:]]), resume=True)
+    assert str(raised.value).endswith("rows may only be added if their times are not earlier than those")
+    assert train_on(np.concatenate([times[:500] + 1000, times[500:] + 2000]), resume=True).result.rows == 600
+
+
 def test_rows_that_were_left_out_are_left_out_of_the_comparison(tmp_path):
     lines = [f"{number % 2},{number / 7},a\n" for number in range(1000)]
     lines[150], lines[420] = "7,1,a\n", "1,x,a\n"

@@ -7,7 +7,7 @@ from daes.cli.console import out, print_json
 from daes.cli.groups import grouped
 from daes.cli.options import Json, Seed, number, one_of, option, whole_number
 from daes.cli.reading import Columns, DataArgument, Reading, data_name
-from daes.formatting import fixed, p_value
+from daes.formatting import fixed, on_one_line, p_value
 from daes.table import Cell, Table
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def context(
         space=space,  # type: ignore[arg-type]
         seed=seed,
     )
-    smallest = smallest_cardinality({row.field: row.cardinality for row in ranking.rows}, top)
+    smallest = smallest_cardinality({row.field: row.groups for row in ranking.rows}, top)
     chosen = ranking.significant(top)
     if json:
         content = {
@@ -73,14 +73,14 @@ def context(
         return
     out.print(f"{ranking.rows_used:,} rows, {len(ranking.features)} numerical columns")
     out.print(_table(ranking))
-    out.print(f"--context ranked:   {', '.join(chosen) or 'none'}")
-    out.print(f"--context smallest: {', '.join(smallest) or 'none'}")
+    out.print(f"--context ranked:   {', '.join(map(on_one_line, chosen)) or 'none'}")
+    out.print(f"--context smallest: {', '.join(map(on_one_line, smallest)) or 'none'}")
 
 
 def _table(ranking: "ContextRanking") -> Table:
     rows = [
         (
-            Cell(row.field, style="bold" if row.significant else "dim"),
+            Cell(on_one_line(row.field), style="bold" if row.significant else "dim"),
             f"{row.cardinality:,}",
             fixed(row.strength),
             p_value(row.p_value),

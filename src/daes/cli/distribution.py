@@ -7,7 +7,7 @@ import typer
 
 from daes.cli.console import note, out, print_json
 from daes.cli.options import NAMES, BatchSize, Json, Names, Seed, option, whole_number
-from daes.formatting import compact, count, percent
+from daes.formatting import compact, count, on_one_line, percent
 from daes.table import Cell, Table
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _summary_table(summary: "TableSummary", levels: "Sequence[float]") -> Table:
     )
     rows = [
         [
-            Cell(name, style="bold"),
+            Cell(on_one_line(name), style="bold"),
             percent(float(missing) / summary.rows if summary.rows else None),
             *(compact(float(value)) for value in (low, *quantiles, high)),
         ]

@@ -36,6 +36,8 @@ _DISTRIBUTIONS = {
 def doctor(json: Json = False) -> None:
     """Show what is installed, what is missing and how to install it, and the hardware.
 
+    Each extra is listed with what it brings, its packages and, if one is missing, the command that installs them.
+
     Examples:
 
         daes doctor

@@ -7,7 +7,7 @@ from daes.cli.console import note, out, print_json
 from daes.cli.groups import grouped
 from daes.cli.options import Json, option, whole_number
 from daes.cli.reading import Columns, DataArgument, Reading, data_name
-from daes.formatting import NONE, fixed
+from daes.formatting import NONE, fixed, on_one_line
 from daes.table import Cell, Table
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _table(profiles: "dict[str, DriftProfile]") -> Table:
                 fixed(profile.ks[ks], 3),
                 fixed(profile.ks_by_chance[ks], 3),
             ]
-        rows.append([Cell(name, style="bold"), *shown, _range(profile.missing)])
+        rows.append([Cell(on_one_line(name), style="bold"), *shown, _range(profile.missing)])
     head = (
         "column",
         "PSI median",

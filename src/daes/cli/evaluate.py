@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from daes.cli.console import note, out, print_json
+from daes.cli.console import note, out, print_json, say
 from daes.cli.groups import grouped
 from daes.cli.options import BatchSize, Device, Json, RunArgument, option
 from daes.cli.reading import DataArgument, Reading, data_name
@@ -68,9 +68,14 @@ def evaluate(
         print_json(content)
         return
     out.print(f"{metrics.count:,} rows")
-    out.print(metrics_table(values))
-    for name, reason in metrics.undefined().items():
-        out.print(f"{name} is not defined: {reason}")
+    print_metrics(values, metrics.undefined())
+
+
+def print_metrics(metrics: Mapping[str, float], undefined: Mapping[str, str]) -> None:
+    """Print a table of the metrics, then why some are not defined."""
+    out.print(metrics_table(metrics))
+    for name, reason in undefined.items():
+        say(f"{name} is not defined: {reason}")
 
 
 def metrics_table(metrics: Mapping[str, float]) -> Table:

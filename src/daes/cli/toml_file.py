@@ -1,7 +1,7 @@
 """`--config`: options from a TOML file; the command line takes precedence."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,11 +14,12 @@ from daes.cli.options import option
 def _load(context: typer.Context, path: Path | None) -> Path | None:
     if path is not None and not context.resilient_parsing:
         known: dict[str, str] = {}
+        switches = {str(parameter.name) for parameter in context.command.params if getattr(parameter, "is_flag", False)}
         for parameter in context.command.params:
             if parameter.name and parameter.name not in ("config", "help"):
                 flags = [flag.removeprefix("--") for flag in parameter.opts if flag.startswith("--")]
                 known |= dict.fromkeys((parameter.name.replace("_", "-"), *flags), parameter.name)
-        context.default_map = read_options(path, known)
+        context.default_map = read_options(path, known, switches)
     return path
 
 
@@ -36,12 +37,13 @@ Config = Annotated[
 ]
 
 
-def read_options(path: Path, known: Mapping[str, str]) -> dict[str, Any]:
+def read_options(path: Path, known: Mapping[str, str], switches: Set[str] = frozenset()) -> dict[str, Any]:
     """The options in a file, by parameter name, as the command line would give them; unknown ones are an error.
 
     Args:
         path: the file.
         known: the parameter of each option.
+        switches: the parameters that are on or off; only they may be true or false.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "run.toml"
@@ -57,7 +59,7 @@ def read_options(path: Path, known: Mapping[str, str]) -> dict[str, Any]:
     for key, value in content.items():
         name = known.get(key.replace("_", "-"))
         if name is not None:
-            options[name] = _typed(key, value, path)
+            options[name] = _typed(key, value, path, name in switches)
         else:
             unknown.append(repr(key) + did_you_mean(key, known))
     if unknown:
@@ -67,17 +69,22 @@ def read_options(path: Path, known: Mapping[str, str]) -> dict[str, Any]:
     return options
 
 
-def _typed(key: str, value: Any, path: Path) -> Any:
+def _typed(key: str, value: Any, path: Path, switch: bool) -> Any:
     """A value as the command line would give it."""
-    if isinstance(value, bool):
+    if isinstance(value, bool) and switch:
         return value
-    if isinstance(value, list) and all(isinstance(item, str | int | float) for item in value):
+    if isinstance(value, list) and all(map(_is_plain, value)):
         return [str(item) for item in value]
     if isinstance(value, dict):
         return [f"{name}={_literal(item)}" for name, item in value.items()]
-    if isinstance(value, str | int | float):
+    if _is_plain(value):
         return str(value)
-    raise ValueError(f"{path}: {key} must be a text, a number, true, false or a list of these, got {value!r}")
+    needed = "true or false" if switch else "a text, a number or a list of these"
+    raise ValueError(f"{path}: {key} must be {needed}, got {_literal(value)}")
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
 
 
 def _literal(value: Any) -> str:

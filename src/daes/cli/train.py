@@ -13,7 +13,7 @@ import typer
 from daes.cli import console
 from daes.cli.console import err, errors, note, print_json, say
 from daes.cli.errors import INTERRUPTED
-from daes.cli.evaluate import metrics_table
+from daes.cli.evaluate import print_metrics
 from daes.cli.groups import flag, grouped, restored, was_given
 from daes.cli.live import Live, joined_schema
 from daes.cli.options import ARGUMENTS, Json, Kind, number, one_of, option, option_field, registered_name, whole_number
@@ -305,17 +305,16 @@ def _refuse_changed(groups: Sequence[Any], stored: dict[str, Any], run: Path) ->
 
 
 def _print(run: "TrainedRun", json: bool) -> None:
-    from daes.report.summary import FEW_STEPS
-    from daes.training.config import suggest_batch_size
+    from daes.training.config import suggest_more_steps
 
     result = run.result
-    size, smaller = run.folder.read("config")["training"]["batch_size"], suggest_batch_size(result.rows)
-    steps = -(-result.rows // size)
+    size, steps = run.folder.read("config")["training"]["batch_size"], result.batches
+    smaller = suggest_more_steps(result.rows, steps, size)
     if result.bad_batches:
         note(f"{len(result.bad_batches):,} of {steps:,} batches were not learned from; metrics.json lists them")
     if run.bad_rows.count:
         note(f"{run.bad_rows}; {run.folder.bad_rows} lists them")
-    if run.stopped is None and steps < FEW_STEPS and smaller < size:
+    if run.stopped is None and smaller is not None:
         more = -(-result.rows // smaller)
         note(f"{steps:,} steps are few to learn from: --batch-size {smaller} makes {more:,} of them")
     if json:
@@ -327,9 +326,10 @@ def _print(run: "TrainedRun", json: bool) -> None:
         }
         print_json(content)
         return
+    most = "up to " if result.rows <= (steps - 1) * size else ""
     console.out.print(
-        f"{result.rows:,} rows in {steps:,} steps of {size:,} rows, {result.seconds:.1f} s, "
+        f"{result.rows:,} rows in {steps:,} steps of {most}{size:,} rows, {result.seconds:.1f} s, "
         f"{result.rows_per_second:,.0f} rows/s"
     )
-    console.out.print(metrics_table(result.metrics))
+    print_metrics(result.metrics, run.folder.read("metrics")["undefined"])
     say(f"wrote {run.folder.path}" + (f", report: {run.report}" if run.report else ""))

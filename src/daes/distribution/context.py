@@ -13,6 +13,7 @@ from daes.distribution.groups import OrderedFeature, Space, pool_groups
 from daes.extras import require
 
 Correction = Literal["holm", "bonferroni", "bh"]
+_MISSING = 0
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,9 @@ class ContextField:
 
     field: str
     cardinality: int
-    """Number of distinct values in the rows used; missing counts as one."""
+    """Number of distinct values in the rows used, without missing."""
+    groups: int
+    """The same and, if a value is missing, one more."""
     strength: float
     """Mean over the features of the inter-group distance minus its value for shuffled rows."""
     p_value: float
@@ -167,7 +170,8 @@ def rank_context_fields(
     rows = [
         ContextField(
             field=name,
-            cardinality=np.unique(codes[name]).size,
+            cardinality=int(np.unique(codes[name]).size - (codes[name] == _MISSING).any()),
+            groups=np.unique(codes[name]).size,
             strength=float(strengths[f].mean()),
             p_value=float(p_values[f].min()),
             significant=bool((p_values[f] < alpha).any()),
@@ -255,17 +259,19 @@ def _common_length(columns: Sequence[tuple[str, NDArray[Any]]]) -> int:
 
 
 def _codes(name: str, ids: NDArray[Any]) -> Ints:
-    """Small integers, one for each distinct id; all forms of missing are one id."""
+    """Small integers, one for each distinct id; all forms of missing are `_MISSING`, the smallest."""
     kind = ids.dtype.kind
     if kind in "biufmM":
-        return np.unique(ids, return_inverse=True)[1].astype(np.int64, copy=False)
+        numbers = np.unique(ids, return_inverse=True)[1].astype(np.int64, copy=False) + 1
+        missing = ids == 0 if kind in "iu" else np.isnan(ids) if kind in "fmM" else False
+        return np.where(missing, _MISSING, numbers)
     if kind not in "OUST":
         raise TypeError(f"categorical column {name!r} must hold ids or strings, got dtype {ids.dtype}")
     values = ids.tolist()
     codes: dict[Any, int] = {}
     try:
         for value in dict.fromkeys(values):
-            codes[value] = 0 if _is_missing(value) else len(codes) + 1
+            codes[value] = _MISSING if _is_missing(value) else len(codes) + 1
     except TypeError as error:
         raise TypeError(f"categorical column {name!r} must hold ids or strings, got {error}") from None
     return np.fromiter(map(codes.__getitem__, values), dtype=np.int64, count=len(values))

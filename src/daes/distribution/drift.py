@@ -156,10 +156,10 @@ def psi_by_chance(bins: ArrayLike, *counts: ArrayLike) -> Floats:
 def ks_by_chance(*counts: ArrayLike) -> Floats:
     """The expected KS without drift: √(π/2)·ln 2·√(1/n + 1/m), of two samples with these numbers of values.
 
-    This is the mean of Kolmogorov's distribution, for large samples of a continuous feature; ties make it smaller. NaN
-    where a sample is empty.
+    This is the mean of Kolmogorov's distribution, for large samples of a continuous feature; ties make it smaller. At
+    most 1, as the KS itself is. NaN where a sample is empty.
     """
-    return float(np.sqrt(np.pi / 2) * np.log(2)) * np.sqrt(_inverse(counts))
+    return np.minimum(float(np.sqrt(np.pi / 2) * np.log(2)) * np.sqrt(_inverse(counts)), 1.0)
 
 
 def _inverse(counts: Sequence[ArrayLike]) -> Floats:

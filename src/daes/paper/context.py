@@ -41,7 +41,7 @@ class ContextFields(DotAblation):
         ranking = _ranking(data, settings)
         contexts = {
             "significant": ranking.significant(_FIELDS),
-            "smallest": smallest_cardinality({row.field: row.cardinality for row in ranking.rows}, _FIELDS),
+            "smallest": smallest_cardinality({row.field: row.groups for row in ranking.rows}, _FIELDS),
             "insignificant": _weakest(ranking),
         }
         chosen = {"no modulation": Variant("daes-gate", {"beta": 0.0})}
@@ -99,5 +99,5 @@ def _ranking(data: Dataset, settings: ExperimentSettings) -> ContextRanking:
 
 def _weakest(ranking: ContextRanking) -> tuple[str, ...]:
     """The weakest fields outside the chosen significant ones; fields with a single value are left out."""
-    several = tuple(row for row in ranking.rows if row.cardinality > 1)
+    several = tuple(row for row in ranking.rows if row.groups > 1)
     return replace(ranking, rows=several).insignificant(_FIELDS)

@@ -67,6 +67,7 @@ class RunRecord:
     environment: Mapping[str, Any] = field(default_factory=dict)
     window: int | None = None
     rows: int | None = None
+    batches: int | None = None
     seconds: float | None = None
     reliability: Reliability | None = None
     drift: DriftSeries | None = None
@@ -105,6 +106,7 @@ def read_run(folder: Path) -> RunRecord:
         environment=config.get("environment", {}),
         window=config.get("training", {}).get("window"),
         rows=results.get("rows"),
+        batches=results.get("batches"),
         seconds=results.get("seconds"),
         reliability=Reliability(*(floats(bins.get(name, [])) for name in Reliability._fields)) if bins else None,
         drift=read_drift(monitor),

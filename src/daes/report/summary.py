@@ -10,10 +10,8 @@ from daes.formatting import compact, count, counted, fixed, percent
 from daes.report.content import Block, Command, Notes, WarningBox
 from daes.report.features import ColumnSummary
 from daes.report.run_record import RunRecord
-from daes.training.config import suggest_batch_size
+from daes.training.config import FEW_STEPS, suggest_more_steps
 
-FEW_STEPS = 200
-"""A model with fewer steps has hardly begun to learn."""
 _OFF = 0.1
 _SHIFT = 0.25
 _NAMED = 3
@@ -106,9 +104,9 @@ def _drift(columns: Sequence[ColumnSummary]) -> Iterator[str]:
 def warnings(run: RunRecord, columns: Sequence[ColumnSummary]) -> Iterator[str]:
     """Possible problems of the run or its data."""
     yield from (f"{name} is not defined: {reason}." for name, reason in run.undefined.items())
-    steps = _steps(run)
-    if steps is not None and steps < FEW_STEPS:
-        yield f"The model has taken only {counted(steps, 'step')}: with smaller batches or more rows it learns more."
+    if run.batches is not None and run.batches < FEW_STEPS:
+        more = "more rows" if _smaller_batches(run) is None else "smaller batches or more rows"
+        yield f"The model has taken only {counted(run.batches, 'step')}: with {more} it learns more."
     auc, entropy, calibration = (_recent(run, name) for name in ("auc", "normalized_entropy", "calibration"))
     if entropy >= 1:
         yield "Predictions are worse than the click rate alone: do not use them yet."
@@ -141,13 +139,11 @@ def next_commands(run: RunRecord) -> list[Block]:
     if not run.folder:
         return []
     folder, data = quote(run.folder), quote(str(run.config.get("data", {}).get("what", "DATA")))
-    steps = _steps(run)
     commands: dict[str, str] = {}
-    if steps is not None and steps < FEW_STEPS and run.rows:
-        size = suggest_batch_size(run.rows)
-        if size < run.config["training"]["batch_size"]:
-            words = [*_data_options(run), "--batch-size", str(size), "--out", f"{run.folder}-2"]
-            commands["Train with more steps:"] = f"daes train {data} {join(words)}"
+    size = _smaller_batches(run)
+    if size is not None:
+        words = [*_data_options(run), "--batch-size", str(size), "--out", f"{run.folder}-2"]
+        commands["Train with more steps:"] = f"daes train {data} {join(words)}"
     commands["Score other rows:"] = f"daes predict {folder} rows.parquet --out scores.parquet"
     following = quote(f"{run.folder}-next")
     commands["Continue with the next rows:"] = f"daes train rows.parquet --from {folder} --out {following}"
@@ -185,9 +181,10 @@ def _recent(run: RunRecord, name: str) -> float:
     return run.metrics.get(f"window_{name}", run.metrics.get(name, float("nan")))
 
 
-def _steps(run: RunRecord) -> int | None:
+def _smaller_batches(run: RunRecord) -> int | None:
+    """The number of rows per step to suggest, if the run took few steps."""
     size = run.config.get("training", {}).get("batch_size")
-    return -(-run.rows // size) if run.rows and size else None
+    return suggest_more_steps(run.rows, run.batches, size) if run.rows and run.batches and size else None
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ _NEARLY = 0.9
 _FEW_ROWS = 100
 _NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
 _WITH_COMMA = re.compile(r"\s*[-+]?\d{1,3}(\.?\d{3})*,\d+\s*|\s*[-+]?\d+,\d+\s*")
+_WITH_POINT = re.compile(r"\s*[-+]?\d{1,3}(,?\d{3})*\.\d+\s*|\s*[-+]?\d*\.\d+([eE][-+]?\d+)?\s*")
 _COMMA_NUMBER = re.compile(r"\s*[-+]?(\d+,?\d*|,\d+)([eE][-+]?\d+)?\s*")
 _THOUSANDS = re.compile(r"\s*[-+]?\d{1,3}([,'’\s]\d{3})+(\.\d*)?\s*")
 _COMMA_THOUSANDS = re.compile(r"\s*[-+]?\d{1,3}([.'’\s]\d{3})+(,\d*)?\s*")
@@ -202,16 +203,20 @@ def _nearly_numbers(name: str, counts: Mapping[str, int], number: re.Pattern[str
             f"is text, though {numbers:.1%} of its values are numbers; {odd} {are} not. If that means missing: "
             f"--missing {missing}; if it is a mistake: list it in --numerical, with --bad-rows skip"
         ]
-    thousands = _THOUSANDS if number is _NUMBER else _COMMA_THOUSANDS
+    if number is _NUMBER:
+        thousands, with_other, other = _THOUSANDS, _WITH_COMMA, "comma"
+    else:
+        thousands, with_other, other = _COMMA_THOUSANDS, _WITH_POINT, "point"
+    option = f"--decimal {',' if other == 'comma' else '.'}"
     if share(thousands) >= _NEARLY / 2 and share(thousands) + numbers >= _NEARLY:
         example = next(text for text in counts if thousands.fullmatch(text))
-        comma = number is _NUMBER and all(_WITH_COMMA.fullmatch(text) or number.fullmatch(text) for text in counts)
+        unclear = all(with_other.fullmatch(text) or number.fullmatch(text) for text in counts)
         return [
             f"is text that looks like numbers with thousands separators ({example}): without these it would be a "
-            "number" + ("; if they are decimal commas: --decimal ," if comma else "")
+            "number" + (f"; if they are decimal {other}s: {option}" if unclear else "")
         ]
-    if number is _NUMBER and share(_WITH_COMMA) >= _NEARLY / 2 and share(_WITH_COMMA) + numbers >= _NEARLY:
-        return ["is text that looks like numbers with a decimal comma: --decimal ,"]
+    if share(with_other) >= _NEARLY / 2 and share(with_other) + numbers >= _NEARLY:
+        return [f"is text that looks like numbers with a decimal {other}: {option}"]
     if share(_WITH_SIGN) + numbers >= _NEARLY:
         example = next(text for text in counts if _WITH_SIGN.fullmatch(text))
         return [

@@ -48,6 +48,10 @@ class CsvFormat:
             raise ValueError(f"separator must be one ASCII character, got {self.separator!r}")
         if self.decimal not in (".", ","):
             raise ValueError(f"decimal must be '.' or ',', got {self.decimal!r}")
+        if self.decimal == self.separator and not self.quoting:
+            raise ValueError(
+                f"decimal must not be the separator where no field is in quotes, got {self.decimal!r} as both"
+            )
 
 
 class CsvBlocks:

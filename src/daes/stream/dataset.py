@@ -140,6 +140,11 @@ class Dataset:
         return bool(getattr(self.source, "is_live", False))
 
     @property
+    def sorted_by(self) -> str | None:
+        """The time by which `in_time_order` has sorted the rows; None if they are in the order of the source."""
+        return self.schema.time if self._by_time else None
+
+    @property
     def bad_rows(self) -> BadRows:
         """The rows left out so far."""
         found = getattr(self.source, "bad_rows", None)

@@ -7,6 +7,8 @@ from daes.choices import not_one_of
 
 LEARNING_RATES = {"adagrad": 0.03, "adam": 1e-3, "adamw": 1e-3, "sgd": 0.03}
 """The default step size of each optimiser."""
+FEW_STEPS = 200
+"""A model with fewer steps has hardly begun to learn."""
 OVERFLOW = ("no-click", "drop", "spill")
 """What to do when too many rows wait for their labels; see `LateLabels`."""
 
@@ -100,3 +102,13 @@ def suggest_batch_size(rows: int | None) -> int:
         return 128
     wanted = max(rows // 3000, min(rows // 200, 16))
     return 1 << min(max(wanted.bit_length() - 1, 3), 10)
+
+
+def suggest_more_steps(rows: int, steps: int, batch_size: int) -> int | None:
+    """A smaller number of rows per step for a run of few steps; None if it took enough or there is no smaller one.
+
+    >>> suggest_more_steps(300, steps=3, batch_size=100), suggest_more_steps(300, steps=38, batch_size=8)
+    (8, None)
+    """
+    smaller = suggest_batch_size(rows)
+    return smaller if steps < FEW_STEPS and smaller < batch_size else None

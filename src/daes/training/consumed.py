@@ -73,9 +73,14 @@ class ConsumedRows:
         if again.checksums == before["checksums"]:
             # The same row may be at another position within its file now.
             return {"row": rows} if "file" in position else dict(position)
+        lead, read = f"{self._data.name} has changed:", f"does not begin with the {rows:,} rows that the run has read"
+        if self._data.sorted_by is not None:
+            raise DataChangedError(
+                f"{lead} sorted by {self._data.sorted_by!r}, it {read}; rows may only be added if their times are not "
+                "earlier than those"
+            )
         raise DataChangedError(
-            f"{self._data.name} has changed: it does not begin with the {rows:,} rows that the run has read; rows may "
-            "only be added at the end, and files after the existing ones"
+            f"{lead} it {read}; rows may only be added at the end, and files after the existing ones"
         )
 
     def state_dict(self) -> dict[str, Any]:

@@ -118,6 +118,7 @@ class RunResults:
         first = self.bad_rows.first[:_LISTED_BAD_ROWS]
         return {
             "rows": result.rows,
+            "batches": result.batches,
             "seconds": result.seconds,
             "rows_per_second": result.rows_per_second,
             "world_size": world_size,

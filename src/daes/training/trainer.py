@@ -40,6 +40,7 @@ class TrainResult:
 
     Args:
         rows: number of rows read.
+        batches: number of batches they came in; each is a step, or a bad batch.
         seconds: time spent reading, scoring and learning.
         metrics: `StreamMetrics.compute()` at the end; every row was scored before it was learned from.
         history: the same at intervals, with `rows` and `seconds`.
@@ -47,6 +48,7 @@ class TrainResult:
     """
 
     rows: int
+    batches: int
     seconds: float
     metrics: dict[str, float]
     history: list[dict[str, float]] = field(default_factory=list)
@@ -257,7 +259,8 @@ class StreamTrainer:
     def result(self) -> TrainResult:
         """The result so far."""
         self._measure()
-        return TrainResult(self.rows, self.seconds, self.metrics.compute(), self.history, self.bad_batches)
+        metrics = self.metrics.compute()
+        return TrainResult(self.rows, self.batches, self.seconds, metrics, self.history, self.bad_batches)
 
     def stop(self, number: int) -> None:
         """End `run` after the current batch, with a checkpoint; `number` is the signal's."""
