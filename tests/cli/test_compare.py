@@ -94,6 +94,14 @@ def test_the_folder_of_a_run_is_left_alone(refused, clicks, trained):
     assert {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()} == before
 
 
+def test_a_file_is_no_folder_of_results(refused, clicks, tmp_path):
+    (tmp_path / "table").write_text("mine")
+    for out in (tmp_path / "table", tmp_path / "table" / "below"):
+        said = refused("compare", clicks, "--methods", "efd", "--backbones", "fnn", "--out", out)
+        assert said == f"daes: results are kept in a folder; {tmp_path / 'table'} is a file\n"
+    assert (tmp_path / "table").read_text() == "mine"
+
+
 def test_seeds():
     assert parse_seeds("3") == (0, 1, 2)
     assert parse_seeds(["4", "5"]) == (4, 5)

@@ -86,7 +86,7 @@ def test_rows_that_cannot_be_read_are_counted(daes, trained, tmp_path):
     path.write_text("id,price,age,city,device\n007,1,20,a,phone\n008,x,20,a,phone\n")
     result = daes("predict", trained, path, "--out", out, "--keep", "id", "--bad-rows", "skip", "--json")
     assert (result.json["rows"], result.json["bad_rows"]) == (2, 1)
-    assert "1 row has no score; row 2 of today.csv: column 'price' must be a number, got 'x'" in result.stderr
+    assert f"1 row has no score; row 2 of {path}: column 'price' must be a number, got 'x'" in result.stderr
     lines = out.read_text().splitlines()
     assert [line.split(",")[0].strip('"') for line in lines] == ["id", "007", "008"]
     assert lines[2].endswith(",")

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -51,7 +52,11 @@ def test_what_is_refused(refused, trained, tmp_path, monkeypatch):
     assert "the API key must not be empty" in refused("serve", trained)
     monkeypatch.delenv("DAES_API_KEY")
     assert "there is no folder" in refused("serve", tmp_path / "nosuch")
-    assert "cannot serve on 127.0.0.1 port 99999" in refused("serve", trained, "--port", "99999", code=1)
+    said = refused("serve", trained, "--port", "99999")
+    assert "a whole number of at most 65535 is needed, got 99999" in said
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert f"cannot serve on 127.0.0.1 port {port}" in refused("serve", trained, "--port", port, code=1)
 
 
 def test_without_the_extra(refused, trained, monkeypatch):

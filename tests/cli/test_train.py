@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import re
@@ -612,6 +613,22 @@ def test_a_run_on_standard_input_cannot_be_resumed(refused, clicks, tmp_path, mo
         assert said == f"daes: {out} cannot be resumed: standard input cannot be read again. {on}"
     assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     assert "--ray needs files" in refused("train", "-", "--ray", "--out", tmp_path / "other")
+
+
+def test_a_disk_that_is_full_at_the_report_is_explained(daes, clicks, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+
+    def full(path, _):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("daes.report.page.write_text", full)
+        failed = daes("train", clicks, "--exclude", "id", "--out", out, "--backbone", "fnn")
+    advice = f"to continue: daes train --out {out} --resume"
+    assert failed.exit_code == 1
+    assert failed.stderr.splitlines()[-1] == f"daes: {out / 'report.html'}: No space left on device; {advice}"
+    assert daes("train", "--out", out, "--resume").exit_code == 0
+    assert (out / "report.html").is_file()
 
 
 def test_files_that_keep_arriving(daes, refused, tmp_path, monkeypatch):

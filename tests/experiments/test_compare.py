@@ -138,6 +138,19 @@ def test_a_line_that_was_cut_short_is_left_out_and_written_again(data, tmp_path)
     assert len(read_log(path)) == 4
 
 
+@pytest.mark.parametrize("left", [0, 20, -4])
+def test_a_result_with_damaged_predictions_is_computed_again(data, tmp_path, left):
+    first = small(data, seeds=1, out=tmp_path)
+    paths = sorted((tmp_path / "predictions").iterdir())
+    whole = [path.read_bytes() for path in paths]
+    paths[0].write_bytes(whole[0][:left])
+    with pytest.warns(UserWarning, match=f"{paths[0]} is damaged .*: its result is computed again"):
+        again = small(data, seeds=1, out=tmp_path)
+    assert [path.read_bytes() for path in paths] == whole
+    assert [row["measures"] for row in again.rows()] == [row["measures"] for row in first.rows()]
+    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 3
+
+
 def test_a_trial_that_fails_is_reported_and_tried_again(data, tmp_path, monkeypatch):
     def fails(trial, shared, progress=None):
         if trial.label == "fe" and trial.seed == 1:

@@ -83,6 +83,32 @@ class TestWriting:
         write_bytes(old, b"newer")
         assert log == [("file", 5, b"old"), ("folder", None, b"newer")]
 
+    @pytest.mark.parametrize("follow", [False, True])
+    def test_a_link_or_what_it_points_to_is_replaced(self, old, follow):
+        folder = old.parent / "folder"
+        folder.mkdir()
+        link, far = folder / "link", folder / "far"
+        far.symlink_to("../file")
+        link.symlink_to("far")
+        with replacing(link, follow_symlinks=follow) as file:
+            file.write(b"new")
+        assert (link.read_bytes(), old.read_bytes()) == (b"new", b"new" if follow else b"old")
+        assert link.is_symlink() == follow
+        assert (names(folder), names(old.parent)) == (["far", "link"], ["file", "folder"])
+
+    def test_a_link_to_a_file_that_is_not_there_yet(self, tmp_path):
+        (tmp_path / "link").symlink_to("file")
+        with replacing(tmp_path / "link", follow_symlinks=True) as file:
+            file.write(b"new")
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "file").read_bytes() == b"new"
+        (tmp_path / "other").symlink_to("no/file")
+        with (
+            pytest.raises(FileNotFoundError, match=rf"^there is no folder {tmp_path}/no to write file to$"),
+            replacing(tmp_path / "other", follow_symlinks=True),
+        ):
+            pass
+
     def test_writers_at_the_same_time_do_not_mix(self, tmp_path):
         path = tmp_path / "file"
         contents = [bytes([letter]) * 50_000 for letter in b"abcd"]

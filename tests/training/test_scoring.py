@@ -1,4 +1,5 @@
 import csv
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -111,6 +112,8 @@ def test_what_cannot_be_written_is_said_first(model, table, tmp_path):
         predict(model, table, tmp_path / "scores.csv", keep=["ids"])
     with pytest.raises(ValueError, match="column must not be among those to keep"):
         predict(model, table, tmp_path / "scores.csv", keep=["id"], column="id")
+    with pytest.raises(ValueError, match="keep must name every column once, got 'id' more than once"):
+        predict(model, table, tmp_path / "scores.parquet", keep=["id", "city", "id"])
     with pytest.raises(ValueError, match="column must be the name of the scores, got ''"):
         predict(model, table, tmp_path / "scores.csv", column="")
     with pytest.raises(ValueError, match="at least one row"):
@@ -128,6 +131,15 @@ def test_the_data_are_not_overwritten(model, table, tmp_path):
         with pytest.raises(ValueError, match="out must not be one of the files read, got"):
             predict(model, str(tmp_path / "day_*.parquet"), out)
     assert (data.read_bytes(), other.read_bytes()) == (before, before)
+
+
+def test_what_a_link_points_to_is_written(model, table, tmp_path):
+    out, link = tmp_path / "scores.csv", tmp_path / "link.csv"
+    out.write_text("older")
+    link.symlink_to(out)
+    predict(model, table, link)
+    assert link.is_symlink()
+    assert len(out.read_text().splitlines()) == 1001
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".csv"])
@@ -170,6 +182,33 @@ def test_a_bad_row_keeps_its_place_and_has_no_score(model, tmp_path):
         ]
 
 
+@pytest.mark.parametrize("size", [1, 7, 100])
+def test_bad_rows_have_the_places_that_evaluate_gives_them(model, tmp_path, size):
+    bad = {"a": {3: "x,c", 9: "1"}, "b": {1: "1,c,d", 2: "x,c", 10: "y,c"}, "c": {}, "d": {5: "1,c,d", 6: "x,c"}}
+    for name, rows in bad.items():
+        lines = [f"0,{rows.get(number, '1,c')}\n" for number in range(1, 11)]
+        (tmp_path / f"{name}.csv").write_text("click,price,city\n" + "".join(lines))
+    for what in (tmp_path, tmp_path / "*.csv", tmp_path / "b.csv"):
+        opened = Dataset.open(what, schema=replace(SCHEMA, time=None), bad_rows="skip")
+        evaluate(model, opened)
+        written = predict(model, opened, tmp_path / "scores.parquet", batch_size=size)
+        assert written.bad_rows.first == opened.bad_rows.first
+        assert written.bad_rows.count == opened.bad_rows.count
+        (tmp_path / "scores.parquet").unlink()
+
+
+def test_all_bad_rows_are_counted(model, tmp_path):
+    data = tmp_path / "today.csv"
+    data.write_text("price,city\n" + "1.0,a\n" * 2 + "x,a\n" + "1.0\n" * 12_000 + "x,a\n")
+    opened = Dataset.open(str(data), schema=SCHEMA, bad_rows="skip")
+    written = predict(model, opened, tmp_path / "scores.parquet")
+    assert (written.rows, written.bad_rows.count) == (12_004, 12_002)
+    assert str(written.bad_rows.first[0]) == f"row 3 of {data}: column 'price' must be a number, got 'x'"
+    assert str(written.bad_rows.first[1]) == f"row 4 of {data}: 2 fields are expected; there are 1"
+    written = predict(model, opened.head(5), tmp_path / "scores.parquet")
+    assert (written.rows, written.bad_rows.count) == (5, 3)
+
+
 @pytest.mark.parametrize("column", ["score", "a,b"])
 def test_scores_alone_keep_their_places_in_a_csv_file(model, tmp_path, column):
     data, out = tmp_path / "today.csv", tmp_path / "scores.csv"
@@ -193,6 +232,9 @@ def test_a_run_or_a_saved_model(model, tmp_path):
     run.mkdir()
     (run / "config.json").write_text('{"format": "daes.run", "version": 1}')
     with pytest.raises(FileNotFoundError, match="has no model yet"):
+        load_trained(run)
+    (run / "model").mkdir()  # left by a disk that was full when the model was written
+    with pytest.raises(FileNotFoundError, match=f"has no model yet: `daes train --out {run} --resume`"):
         load_trained(run)
     model.save_pretrained(run / "model")
     assert load_trained(run).config == model.config

@@ -24,8 +24,8 @@ class Kind(NamedTuple):
     metavar: str
 
 
-def whole_number(least: int, metavar: str = "N") -> Kind:
-    """Whole numbers, at least `least`.
+def whole_number(least: int, metavar: str = "N", *, most: int = 2**63 - 1) -> Kind:
+    """Whole numbers from `least` to `most`.
 
     >>> whole_number(1).parse("8192")
     8192
@@ -36,8 +36,9 @@ def whole_number(least: int, metavar: str = "N") -> Kind:
             number = int(text)
         except (ValueError, TypeError):
             number = least - 1
-        if not least <= number < 2**63:
-            limit = f"of at least {least}" if number < least else "below 2^63"
+        if not least <= number <= most:
+            end = "below 2^63" if most == 2**63 - 1 else f"of at most {most}"
+            limit = f"of at least {least}" if number < least else end
             raise typer.BadParameter(f"a whole number {limit} is needed, got {text}")
         return number
 
@@ -101,6 +102,7 @@ def parse_names(given: str | Sequence[str]) -> Names:
 
 
 NAMES = Kind(parse_names, "LIST")
+PORT = whole_number(0, most=65_535)
 PAIR = matching(r"(?s)[^=]*[^=\s]\s*=.*", "NAME=VALUE", "NAME=VALUE")
 DEVICE = matching(r"auto|cpu|cuda(:\d+)?", "auto, cpu, cuda or cuda:N", "NAME")
 REGISTRIES = {"method": "daes.embedding", "backbone": "daes.backbone", "rival": "daes.experiments.rivals"}

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from daes.cli.console import note
-from daes.cli.options import RunArgument, number, option, whole_number
+from daes.cli.options import PORT, RunArgument, number, option, whole_number
 from daes.cli.until_stopped import until_stopped
 
 KEY_VARIABLE = "DAES_API_KEY"
@@ -15,7 +15,7 @@ KEY_VARIABLE = "DAES_API_KEY"
 
 def serve(
     run: RunArgument,
-    port: int = option("The port; 0 takes a free one.", of=whole_number(0), default=8000),
+    port: int = option("The port; 0 takes a free one.", of=PORT, default=8000),
     host: str = option("The address to listen on.", metavar="ADDRESS", default="127.0.0.1"),
     api_key_file: Path | None = option(
         f"A file that holds the API key; or set {KEY_VARIABLE}.", metavar="FILE", dir_okay=False, default=None

@@ -259,6 +259,12 @@ def train(
                 errors.print(f"daes: {interruption}", soft_wrap=True)
             errors.print(stdin_advice if data == STDIN else resume_advice, soft_wrap=True)
         raise typer.Exit(getattr(interruption, "exit_code", INTERRUPTED)) from None
+    except OSError as error:
+        # A file of the run, such as the report, that --resume writes again.
+        of_run = error.filename is not None and Path(error.filename).is_relative_to(out) and RunFolder(out).is_run
+        if not of_run or data == STDIN:
+            raise
+        raise OSError(error.errno, f"{error.strerror}; {resume_advice}", str(error.filename)) from error
     if run.stopped is not None:
         note(f"{run.stopped}; {resume_advice}")
     if processes.first:

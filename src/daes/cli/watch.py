@@ -6,13 +6,13 @@ from typing import Annotated
 import typer
 
 from daes.cli.console import note
-from daes.cli.options import option, whole_number
+from daes.cli.options import PORT, option
 from daes.cli.until_stopped import until_stopped
 
 
 def watch(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder of `daes train`.", show_default=False)],
-    port: int = option("The port; 0 takes a free one.", of=whole_number(0), default=8001),
+    port: int = option("The port; 0 takes a free one.", of=PORT, default=8001),
 ) -> None:
     """Show a run on a live page while it trains: metrics, clicks, speed, calibration and drift.
 

@@ -8,6 +8,7 @@ import json
 import os
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -43,8 +44,8 @@ def result_key(settings: Any, data: str, code: str) -> str:
 class ResultLog:
     """Results by key, in memory and, given a folder, as lines of its results.jsonl; one writer at a time.
 
-    A result is a JSON object, optionally with named arrays; one with an `error` does not count as done. To be used as a
-    context manager.
+    A result is a JSON object, optionally with named arrays; one with an `error` does not count as done, and one whose
+    file of arrays is damaged is not there. To be used as a context manager.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -56,13 +57,17 @@ class ResultLog:
         if self._path is not None:
             if RunFolder(self._path.parent).is_run:
                 raise ValueError(f"{self._path.parent} holds a training run: results need a folder of their own")
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            folder = self._path.parent
+            if found := next((path for path in (folder, *folder.parents) if path.is_file()), None):
+                raise NotADirectoryError(f"results are kept in a folder; {found} is a file")
+            folder.mkdir(parents=True, exist_ok=True)
             self._lock = WriterLock(self._path.with_name(LOCK))
             self._lock.acquire()
             if self._path.is_file():
                 with self._path.open("rb+") as file:  # remove the incomplete line of a writer that was killed
                     file.truncate(file.read().rfind(b"\n") + 1)
                 self.results = read_log(self._path)
+                self._leave_out_damaged()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -140,6 +145,19 @@ class ResultLog:
             arrays = result.pop(ARRAYS, None)
             self.add(key, {**describe(item), **result}, arrays)
             yield item, self.results[key]
+
+    def _leave_out_damaged(self) -> None:
+        """Leave out the results whose file of arrays is not whole, with a warning: they are computed again."""
+        for key in list(self.results):
+            path = self._array_file(key)
+            if path.is_file():
+                safetensors = require("safetensors")
+                try:
+                    with safetensors.safe_open(path, "np"):  # reads the header, and compares the size with it
+                        pass
+                except safetensors.SafetensorError as error:
+                    warnings.warn(f"{path} is damaged ({error}): its result is computed again", stacklevel=3)
+                    del self.results[key]
 
     def _array_file(self, key: str) -> Path:
         assert self._path is not None

@@ -18,9 +18,10 @@ _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{8}\.tmp", re.DOTALL)
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def replacing(path: str | os.PathLike[str], *, follow_symlinks: bool = False) -> Iterator[BinaryIO]:
     """A new file that replaces `path` at the end of the block, or is removed if the block raises.
 
+    A symbolic link is replaced itself, unless `follow_symlinks`: then what it points to is, and the link stays.
     Its permissions are those of any new file. An error names `path`, never the temporary file, even where the operating
     system names none (a full disk). If the `fsync` of the folder fails, after the replacement, the new content stays.
 
@@ -32,7 +33,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     >>> path.read_bytes()
     b'1 2 3'
     """
-    path = Path(path)
+    path = Path(os.path.realpath(path)) if follow_symlinks and Path(path).is_symlink() else Path(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     with _naming(path, temporary):
         file = temporary.open("xb")

@@ -36,7 +36,7 @@ class BadRows:
     """
 
     paths: Sequence[str] = ()
-    _rows: list[BadRow] = field(default_factory=list)
+    _rows: dict[tuple[str, int], BadRow] = field(default_factory=dict)
     _numbers: dict[str, set[int]] = field(default_factory=dict)
     _unparsed: dict[str, set[int]] = field(default_factory=dict)
 
@@ -48,7 +48,7 @@ class BadRows:
     def first(self) -> list[BadRow]:
         """The first rows that were added, ordered by file and row."""
         order = {path: place for place, path in enumerate(dict.fromkeys([*self.paths, *self._numbers]))}
-        return sorted(self._rows, key=lambda row: (order[row.path], row.row))
+        return sorted(self._rows.values(), key=lambda row: (order[row.path], row.row))
 
     def add(self, row: BadRow, *, parsed: bool = True) -> None:
         """Add a row, unless it was added before; `parsed` is False for text that could not be parsed as a row."""
@@ -58,7 +58,12 @@ class BadRows:
         if row.row not in noted:
             noted.add(row.row)
             if len(self._rows) < _KEPT:
-                self._rows.append(row)
+                self._rows[row.path, row.row] = row
+
+    def reason(self, path: str, row: int) -> str:
+        """Why a row was left out; "" if it is not among the first."""
+        found = self._rows.get((path, row))
+        return "" if found is None else found.reason
 
     def number(self, path: str, start: int, nth: int) -> int:
         """The number of the `nth` row after row `start` of a file, not counting those that could not be parsed."""
@@ -85,11 +90,11 @@ class BadRows:
     def state_dict(self) -> dict[str, Any]:
         """The rows as plain values; a thread that reads ahead may be adding more."""
         numbers = {path: sorted(noted) for path, noted in list(self._numbers.items())}
-        return {"first": [list(astuple(row)) for row in list(self._rows)], "numbers": numbers}
+        return {"first": [list(astuple(row)) for row in list(self._rows.values())], "numbers": numbers}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Add the rows of a saved state."""
-        saved = dict.fromkeys(BadRow(*row) for row in state["first"])
-        self._rows = list(saved | dict.fromkeys(self._rows))[:_KEPT]
+        saved = {(row.path, row.row): row for row in (BadRow(*row) for row in state["first"])}
+        self._rows = dict(list((saved | self._rows).items())[:_KEPT])
         for path, numbers in state["numbers"].items():
             self._numbers.setdefault(path, set()).update(numbers)

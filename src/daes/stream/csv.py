@@ -76,6 +76,7 @@ class CsvSource(FilesSource):
         text = copy(self)
         text.format = replace(self.format, missing_categories=())
         text.bad_rows = BadRows()
+        text._ends = []
         text._as_text = True
         text.seek({"row": 0})
         return text

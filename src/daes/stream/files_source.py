@@ -1,6 +1,7 @@
 """One source made of several files."""
 
 from abc import abstractmethod
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -44,11 +45,20 @@ class FilesSource(CursorSource):
                 )
         super().__init__(start={"file": 0, "name": first.name, **self._file_start})
         self.bad_rows = BadRows(self.paths)
+        self._ends: list[int] = []  # how many rows there are up to the end of each file, as far as they were read
 
     @property
     def paths(self) -> tuple[str, ...]:
         """The paths of the files, in the order in which they are read."""
         return tuple(file.path for file in self._files)
+
+    def row_of(self, row: int) -> tuple[str, int]:
+        """The file of a row that was read, counted from 0 from the start of the data, and its number there, from 1.
+
+        All rows must have been read from the start, and rows that were left out are not counted.
+        """
+        number = bisect_right(self._ends, row)
+        return self._files[number].path, row + 1 - (self._ends[number - 1] if number else 0)
 
     def stamps(self) -> list[list[Any]] | None:
         """Path, size and modification time (ns) of every file; None if a file system does not tell."""
@@ -153,10 +163,16 @@ class _Chain(Cursor):
     ) -> None:
         self._source, self._columns, self._schema, self._at_once = source, list(columns), schema, at_once
         self._inner: Cursor | None = None
+        self._number = 0
         self._partitions: dict[str, Any] = {}
         self._open(int(place.get("file", 0)), place)
 
     def _open(self, number: int, place: Position) -> None:
+        ends = self._source._ends
+        if self._inner is not None and len(ends) >= self._number:  # a file was read to its end, and all before it
+            at = self._inner.place()
+            rows = int(at.get("offset_row", 0)) + int(at["skip"])
+            ends[self._number :] = [rows + (ends[self._number - 1] if self._number else 0)]
         self.close()
         self._number = number
         source, files = self._source, self._source._files

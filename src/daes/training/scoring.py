@@ -1,5 +1,6 @@
 """Evaluate a trained model on other rows, or write its predictions for them, in constant memory."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from daes.metrics.stream import StreamMetrics
 from daes.model import CTRModel
 from daes.storage.durable import replacing
 from daes.storage.run_folder import RunFolder
+from daes.storage.saved_model import CONFIG
 from daes.stream.arrow import pa, pa_csv, pc, pq
 from daes.stream.bad_rows import BadRow, BadRows
 from daes.stream.batch import Batch, batch_from_table
@@ -44,7 +46,7 @@ def load_trained(folder: str | Path, device: str = "cpu") -> CTRModel:
     """The model of a run, or one that `save_pretrained` wrote."""
     run = RunFolder(folder)
     run.recover()
-    if run.is_run and not run.model.is_dir():
+    if run.is_run and not (run.model / CONFIG).is_file():  # it is written last
         raise FileNotFoundError(f"the run in {run.path} has no model yet: `daes train --out {run.path} --resume`")
     return CTRModel.from_pretrained(run.model if run.is_run else folder).to(device)
 
@@ -109,10 +111,12 @@ def predict(
         raise ValueError("column must be the name of the scores, got ''")
     if column in keep:
         raise ValueError(f"column must not be among those to keep, got {column!r}")
+    if repeated := [name for name, count in Counter(keep).items() if count > 1]:
+        raise ValueError(f"keep must name every column once, got {', '.join(map(repr, repeated))} more than once")
     data = Dataset.open(data, schema=schema)
     if isinstance(out, str | Path):
         _refuse_input(Path(out), data)
-    bad_rows = BadRows()
+    bad_rows = BadRows(getattr(data.source, "paths", ()))
     done = 0
     with _writing(out) as write:
         for kept, batch, good in _aligned_rows(data, schema, keep, batch_size, bad_rows):
@@ -144,22 +148,21 @@ def _aligned_rows(
     for table in data.with_source(text or data.source).from_start(prefetch=2).iter_tables(names, batch_size):
         good = np.ones(table.num_rows, dtype=bool)
         read = table
-        if csv is not None:
+        if csv is not None and text is not None:
             read, reasons = _parsed(csv, table, schema)
             good[list(reasons)] = False
-            for row in (BadRow(data.name, start + index + 1, reasons[index]) for index in sorted(reasons)):
-                if row.reason and not csv.skips:
+            for index in sorted(reasons):
+                path, number = text.row_of(start + index)
+                row = BadRow(path, number, reasons[index] or text.bad_rows.reason(path, number))
+                if not csv.skips:
                     raise SourceError(str(row))
-                if row.reason:
-                    bad_rows.add(row)
+                bad_rows.add(row)
         try:
             batch = batch_from_table(read, schema)
         except (ValueError, TypeError) as error:
             raise type(error)(f"rows {start + 1} to {start + table.num_rows} of {data.name}: {error}") from error
         yield table.select(list(keep)), batch, good
         start += table.num_rows
-    for row in () if text is None else text.bad_rows.first:
-        bad_rows.add(row)
 
 
 def _parsed(source: CsvSource, text: Any, schema: Schema) -> tuple[Any, dict[int, str]]:
@@ -197,7 +200,7 @@ def _writing(out: str | Path | BinaryIO) -> Iterator[Callable[[Any], None]]:
             raise ValueError(f"out must end in .parquet or .csv, got {path}")
         if path.suffix.lower() == ".parquet":
             make = pq.ParquetWriter
-        opened = replacing(path)
+        opened = replacing(path, follow_symlinks=True)
     else:
         opened = nullcontext(out)
     writer: Any = None
