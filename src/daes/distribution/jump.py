@@ -13,7 +13,7 @@ from daes.distribution.base import Floats, State, check_positive, check_values
 from daes.distribution.drift import ks_statistic
 from daes.distribution.reservoir import SampleEstimator
 from daes.distribution.schedule import Origin, Schedule, make_schedule, threshold_after
-from daes.native import arrays
+from daes.native import address, arrays
 
 Skip = Literal["exact", "paper"]
 
@@ -164,7 +164,7 @@ class JumpReservoir(SampleEstimator):
         """`update` in compiled loops, unless a value is not finite."""
         if self._writer is None or self._writer.slots is not self._slots:
             self._writer = arrays.Writer(self._slots)
-        writer, schedule, size, where = self._writer, self.schedule, batch.size, arrays.address(batch)
+        writer, schedule, size, where = self._writer, self.schedule, batch.size, address(batch)
         seen, end, look = self.count, self.count + size, True
         while look or schedule.next <= end:
             block, first = schedule.block(), schedule.taken

@@ -3,7 +3,7 @@
 import numpy as np
 
 from daes.distribution.base import Floats, Ints, just_below, rank_of
-from daes.native import arrays
+from daes.native import address, arrays
 
 
 class TrackedQuantiles:
@@ -65,7 +65,7 @@ class TrackedQuantiles:
         """Addresses of slots, earlier order, levels, ties, points and counts, for compiled loops."""
         if self._addresses is None:
             places = self._slots, self._ordered, self.levels, self._tied, self._points, self._counts
-            self._addresses = arrays.Addresses(map(arrays.address, places))
+            self._addresses = arrays.Addresses(map(address, places))
         return self._addresses
 
     def _ranks(self) -> Ints:

@@ -158,7 +158,8 @@ class CategoricalEmbedding(nn.Module):
                 self._slots = torch.full((len(weight),), -1, dtype=torch.int32)
             return native.look_up(weight, rows, self._slots)
         if not self.sparse and kernels.usable(weight, rows):
-            return kernels.look_up(weight, rows)
+            found: Tensor = kernels.look_up(weight, rows)
+            return found
         return F.embedding(rows, weight, sparse=self.sparse)
 
     def observe(self, ids: Tensor) -> None:

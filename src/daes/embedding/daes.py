@@ -260,7 +260,7 @@ class DAES(NumericalEmbedding):
         linear = None if self.linear is None else self.linear_weight
         if isinstance(context, Context):
             fields, inputs = native.gated_blend(
-                *places,
+                places,
                 context,
                 self.modulation_weight,
                 self.beta,
@@ -272,7 +272,7 @@ class DAES(NumericalEmbedding):
             )
         else:
             table = blend_rows(self.meta_embeddings, self.basis)
-            fields, inputs = native.blend(*places, table, linear, self.missing, with_plain=bool(plain))
+            fields, inputs = native.blend(places, table, linear, self.missing, with_plain=bool(plain))
         return Outputs(fields, inputs)
 
     def _weights(self, values: Tensor, place: Tensor | None) -> Tensor:

@@ -114,7 +114,8 @@ def weighted_sum(weights: Tensor, table: Tensor) -> Tensor:
     product too, whereas that of a look-up scatters.
     """
     if kernels.usable(weights, table) and kernels.fit(table):
-        return kernels.mix(weights, table)
+        found: Tensor = kernels.mix(weights, table, None, beta=1.0, squash=False)
+        return found
     return torch.einsum("bqm,qmd->bqd", weights.to(table.dtype), table)
 
 

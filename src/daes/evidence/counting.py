@@ -180,7 +180,7 @@ class EvidenceCounting(EvidenceState):
             self._note_errors(numbers, rows, labels, logits)
         if not cut and kernels.usable(numbers, rows, self.edges, labels):
             counted = self.edges, self.total, self.number_counts, self.row_counts
-            kernels.count(*self._counted(numbers, rows), labels, counted)
+            kernels.count(*self._counted(numbers, rows), labels, *counted)
             return
         seen = _seen(labels)
         self.total += seen.sum(0)
@@ -196,10 +196,10 @@ class EvidenceCounting(EvidenceState):
             given = self._counted(numbers, rows)
             if recent is not None:
                 errors = self.edges, recent.errors, recent.clock
-                kernels.note(*given, errors, labels, logits, recent.half_life)
+                kernels.note(*given, *errors, labels, logits, recent.half_life)
             if combined is not None:
                 errors = self.edges, combined.fields, combined.errors
-                kernels.note_combined(*given, errors, labels, logits, self._fine_bins)
+                kernels.note_combined(*given, *errors, labels, logits, self._fine_bins)
             return
         if recent is not None:
             recent.update(self.cells(numbers, rows), labels, logits)

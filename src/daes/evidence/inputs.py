@@ -60,7 +60,8 @@ class EvidenceInputs(EvidenceCounting):
         numbers, rows = self._counted(numbers, rows)
         if kernels.usable(numbers, rows):
             counted = self.total, self.edges, self.number_counts, self.row_counts
-            return kernels.evidence(numbers, rows, counted, self.options.strength)
+            of_all: Tensor = kernels.evidence(numbers, rows, *counted, self.options.strength)
+            return of_all
         places = self._bin_places(numbers)
         if self._tables is not None and torch.compiler.is_exporting():
             found = [embedding(at, table) for at, table in zip((places, rows, rows), self._tables, strict=False)]
@@ -76,9 +77,9 @@ class EvidenceInputs(EvidenceCounting):
         if found is None:
             return None
         if kernels.usable(numbers, rows, self.edges):
-            known, each = (found.fields, found.errors, found.weight.float()), self._fine_bins
-            numbers, rows = self._counted(numbers, rows)
-            return kernels.combine(numbers, rows, (self.edges, self.total), known, each, found.strength)
+            known = self.edges, self.total, found.fields, found.errors, found.weight.float()
+            moved: Tensor = kernels.combine(*self._counted(numbers, rows), *known, self._fine_bins, found.strength)[0]
+            return moved
         if (counts := self._counts_for(numbers, rows)) is not None:
             odds = counts.combine(numbers, rows)
         elif self._tables is not None and torch.compiler.is_exporting():
@@ -93,11 +94,13 @@ class EvidenceInputs(EvidenceCounting):
         assert recent is not None
         if (counts := self._counts_for(numbers, rows)) is not None:
             return counts.recall(numbers, rows)
+        found: Tensor
         if kernels.usable(numbers, rows, self.edges):
             counted = self.total, self.edges, recent.errors, recent.clock
             numbers, rows = self._counted(numbers, rows)
-            return kernels.recall(numbers, rows, counted, recent.waiting, recent.half_life, recent.strength)
-        found: Tensor = recent(self.cells(numbers, rows), self._spread())
+            found = kernels.recall(numbers, rows, *counted, recent.waiting, recent.half_life, recent.strength)
+        else:
+            found = recent(self.cells(numbers, rows), self._spread())
         return found
 
     def correction(self, numbers: Tensor | None, rows: Tensor | None) -> Tensor | None:

@@ -13,6 +13,9 @@ import ctypes
 import os
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from daes.lazy import lazy_names
 from daes.native.build import library
 
@@ -52,56 +55,79 @@ __all__ = [
 
 
 SIGNATURES = {
-    "within": "n(pnn)",
-    "hash_rows": "(pppnnp)",
-    "look_up": "(ppnnnpn)",
-    "add_up": "n(pnpnnnnppp)",
-    "adagrad_rows": "(ppppnnff)",
-    "evidence": "(ppppnp)",
-    "recall": "(ppppnp)",
-    "combine": "(ppppnp)",
-    "count": "(ppppppnnn)",
-    "note": "(pppppnnppp)",
-    "count_columns": "(ppnpnnnnpp)",
-    "values": "(pppnnnp)",
-    "tally": "(pnppnnnnp)",
-    "errors": "(ppndp)",
-    "rate": "(pnnpppnndpppp)",
-    "read": "(pnnppppnnpp)",
-    "keep": "(pppppnnnppnp)",
-    "blend": "(pnnpnpppnnpppnpnpp)",
-    "blend_backward": "(pnnnnnpnppppp)",
-    "gated_blend": "(pppnpnpppppppp)",
-    "gated_blend_backward": "(ppnppppppp)",
-    "observe": "n(ppnpnppnp)",
-    "refresh": "(pnppnnnppppnppnnppp)",
-    "join": "(ppnnnnnnpfpnfpppp)",
-    "join_backward": "(pnnnnnpppfnppp)",
-    "loss": "d(pppn)",
-    "relu_backward": "(pnpnnfp)",
+    "within": "n(tnn)",
+    "hash_rows": "(tttnnt)",
+    "look_up": "(ttnnntn)",
+    "add_up": "n(tntnnnnttt)",
+    "adagrad_rows": "(ttttnnff)",
+    "evidence": "(ppttnt)",
+    "recall": "(ppttnt)",
+    "combine": "(ppttnt)",
+    "count": "(ppttttnnn)",
+    "note": "(pttttnntpp)",
+    "count_columns": "(ppntnnnntt)",
+    "values": "(pttnnnt)",
+    "tally": "(tnttnnnnt)",
+    "errors": "(ttndt)",
+    "rate": "(tnntttnndtttt)",
+    "read": "(tnnttttnntt)",
+    "keep": "(pttttnnnttnt)",
+    "blend": "(tnntntttnntttntntt)",
+    "blend_backward": "(tnnnnntnttttt)",
+    "gated_blend": "(pttntntttttttt)",
+    "gated_blend_backward": "(ptnttttttt)",
+    "observe": "n(ptntnttnt)",
+    "refresh": "(tnttnnnppppnttnnptt)",
+    "join": "(ppnnnnnntftnftttt)",
+    "join_backward": "(tnnnnntttfnttt)",
+    "loss": "d(tttn)",
+    "relu_backward": "(tntnnft)",
     "squares": "d(ppn)",
-    "find": "(ppppnn)",
-    "inputs": "(pppnn)",
-    "gradients": "n(pppppn)",
+    "find": "(ppttnn)",
+    "inputs": "(pptnn)",
+    "gradients": "n(pppttn)",
     "group": "n(ppp)",
     "project": "(pppnn)",
-    "gather": "(ppppnnpp)",
-    "scatter": "(ppppnnnpp)",
-    "score": "n(pppnp)",
-    "draw": "(pnnppp)",
-    "gaps": "n(ppnddnppp)",
-    "count_up_to": "(pnpnnp)",
+    "gather": "(ppptnntt)",
+    "scatter": "(ppppnnntt)",
+    "score": "n(pttnt)",
+    "draw": "(pnntpp)",
+    "gaps": "n(ppnddnptp)",
+    "count_up_to": "(tntnnt)",
     "follow": "n(pnpnpndppp)",
     "accept": "n(pnnppnnpppnpp)",
-    "distinct": "(pnnnppnp)",
+    "distinct": "(tnnnttnt)",
     "arrive": "n(pn)",
     "await": "n(pnn)",
-    "pack": "(ppnnfnnpp)",
-    "add_entries": "n(ppnnnppp)",
-    "bins": "(pnnnpnp)",
+    "pack": "(ttnnfnntt)",
+    "add_entries": "n(ppnnnttt)",
+    "bins": "(tnnntnt)",
 }
-"""Result and arguments of every loop: p is a pointer, n a whole number, f and d are floats of 32 and 64 bits."""
-_KINDS = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "f": ctypes.c_float, "d": ctypes.c_double, "": None}
+"""Result and arguments of every loop: t is a tensor, an array or None, p another pointer, n a whole number, f and d are
+floats of 32 and 64 bits."""
+
+
+def address(array: NDArray[Any]) -> int:
+    """The address of a contiguous, non-empty array; faster than `array.ctypes.data`, which creates objects."""
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
+    except TypeError:  # it must not be written to
+        return array.ctypes.data
+
+
+class _Numbers:
+    """The argument t: a pointer to the numbers of a tensor or an array, null for None and where there are none."""
+
+    @staticmethod
+    def from_param(given: Any) -> ctypes.c_void_p | None:
+        if given is None:
+            return None
+        if isinstance(given, np.ndarray):
+            return ctypes.c_void_p(address(given)) if given.size else None
+        return ctypes.c_void_p(given.data_ptr())
+
+
+_KINDS = {"t": _Numbers, "p": ctypes.c_void_p, "n": ctypes.c_int64, "f": ctypes.c_float, "d": ctypes.c_double, "": None}
 
 
 def _load() -> Any:

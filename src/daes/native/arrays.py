@@ -13,20 +13,11 @@ from daes import native
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-_Byte = ctypes.c_char
 
 
 def serves() -> bool:
     """Whether compiled loops are there."""
     return native._library is not None
-
-
-def address(array: NDArray[Any]) -> int:
-    """The address of a contiguous, non-empty array; faster than `array.ctypes.data`, which creates objects."""
-    try:
-        return ctypes.addressof(_Byte.from_buffer(array))  # type: ignore[arg-type]
-    except TypeError:  # it must not be written to
-        return array.ctypes.data
 
 
 class _Scratch(threading.local):
@@ -73,11 +64,11 @@ def jump(bits: np.random.PCG64, count: int, size: int, log_threshold: float, pos
     logs, uniform, log_thresholds, unsure = scratch.addresses
     scratch.generator[:] = [*divmod(state["state"], 2**64), *divmod(state["inc"], 2**64)]
     slots, positions = np.empty(count, np.int64), np.empty(count, np.int64)
-    native._library.daes_draw(scratch.generator, count, size, address(slots), logs, uniform)
+    native._library.daes_draw(scratch.generator, count, size, slots, logs, uniform)
     bits.advance(2 * count)
     np.log(scratch.logs, out=scratch.logs)
     found = native._library.daes_gaps(
-        logs, uniform, count, size, log_threshold, position, log_thresholds, address(positions), unsure
+        logs, uniform, count, size, log_threshold, position, log_thresholds, positions, unsure
     )
     where = scratch.unsure[:found]
     return Jump(
@@ -91,9 +82,7 @@ def jump(bits: np.random.PCG64, count: int, size: int, log_threshold: float, pos
 def count_up_to(values: Floats, points: Floats) -> Ints:
     """How many of the values are at most each of the points."""
     counts = np.zeros(points.size, np.int64)
-    native._library.daes_count_up_to(
-        values.ctypes.data, values.size, points.ctypes.data, points.size, 1, counts.ctypes.data
-    )
+    native._library.daes_count_up_to(values, values.size, points, points.size, 1, counts)
     return counts
 
 
@@ -142,7 +131,7 @@ class Writer:
         of them is not finite, nothing is written and −1 returned, otherwise `range` is their minimum and maximum.
         """
         if block is not self._block:
-            self._block, self._from = block, (address(block[0]), address(block[1]))
+            self._block, self._from = block, (native.address(block[0]), native.address(block[1]))
         self._filled.value = filled
         written = native._library.daes_accept(
             batch,
@@ -167,25 +156,14 @@ def take_smallest(hashes: Ints, smallest: Ints, counts: Ints, seen: Ints) -> Non
     `seen` (p, a power of two), zeros at first, remembers some, which need no search.
     """
     hashes = np.ascontiguousarray(hashes, np.int64)
-    native._library.daes_distinct(
-        hashes.ctypes.data,
-        *hashes.shape,
-        smallest.shape[1],
-        smallest.ctypes.data,
-        counts.ctypes.data,
-        seen.shape[1],
-        seen.ctypes.data,
-    )
+    native._library.daes_distinct(hashes, *hashes.shape, smallest.shape[1], smallest, counts, seen.shape[1], seen)
 
 
 def count_bins(values: NDArray[np.float32], cuts: Floats) -> Ints:
     """`DriftBins.count` of values (B, q) whose rows are contiguous, and cuts (q, C): (q, C+1)."""
     counts = np.zeros((cuts.shape[0], cuts.shape[1] + 1), np.int64)
     native._library.daes_bins(
-        values.ctypes.data,
-        len(values),
-        values.strides[0] // values.itemsize,
-        *(cuts.shape[0], cuts.ctypes.data, cuts.shape[1], counts.ctypes.data),
+        values, len(values), values.strides[0] // values.itemsize, len(cuts), cuts, cuts.shape[1], counts
     )
     return counts
 
@@ -204,19 +182,14 @@ def read_errors(
     """`Combinations.read`: set those `which` of the combinations' errors to those of rows, so many times."""
     cells = errors.shape[1]
     columns, factors, each = _columns(values, cells), _factors(cells, prime), np.empty((len(labels), 2))
-    native._library.daes_errors(labels.ctypes.data, logits.ctypes.data, len(labels), times, each.ctypes.data)
+    native._library.daes_errors(labels, logits, len(labels), times, each)
 
     def read_some(pieces: Iterator[slice]) -> None:
         sums = np.empty((cells, 2))
         for piece in pieces:
             mine = which[piece]
             native._library.daes_read(
-                columns.ctypes.data,
-                *values.shape,
-                *(one.ctypes.data for one in (factors, each, fields, mine)),
-                len(mine),
-                cells,
-                *(one.ctypes.data for one in (sums, errors)),
+                columns, *values.shape, factors, each, fields, mine, len(mine), cells, sums, errors
             )
 
     _share(read_some, len(which), 4, threads)
@@ -242,13 +215,7 @@ def rate(
         for piece in pieces:
             mine, rated = candidates[piece], found[piece]
             native._library.daes_rate(
-                columns.ctypes.data,
-                *values.shape,
-                *(one.ctypes.data for one in (factors, errors, mine)),
-                len(mine),
-                cells,
-                most,
-                *(one.ctypes.data for one in (*scratch, rated)),
+                columns, *values.shape, factors, errors, mine, len(mine), cells, most, *scratch, rated
             )
 
     _share(rate_some, len(candidates), 64, threads)

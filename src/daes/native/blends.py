@@ -9,6 +9,9 @@ from torch import Tensor
 from daes import native
 from daes.native.tensors import SIDE, by_rows, refuse_second_derivatives
 
+Places = tuple[Tensor, Tensor, Tensor, Tensor]
+"""Values (B, q), and the knots (q, K + 1), centre and scale (q,) of their features: of these there is no gradient."""
+
 
 def _outputs(
     ctx: Any, rows: int, table: Tensor, linear: Tensor | None, with_plain: bool
@@ -26,40 +29,15 @@ def _outputs(
 class _Blend(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        values: Tensor,
-        knots: Tensor,
-        centre: Tensor,
-        scale: Tensor,
-        table: Tensor,
-        linear: Tensor | None,
-        missing: Tensor,
-        with_plain: bool,
+        ctx: Any, places: Places, table: Tensor, linear: Tensor | None, missing: Tensor, with_plain: bool
     ) -> tuple[Tensor, Tensor | None]:
-        table = table.contiguous()
+        table, (values, knots, *_) = table.contiguous(), places
         (rows, q), (_, basis, dim) = values.shape, table.shape
         fields, plain = _outputs(ctx, rows, table, linear, with_plain)
         lower, upper = torch.empty(rows, q, dtype=torch.int32), torch.empty(rows, q)
-        native._library.daes_blend(
-            values.data_ptr(),
-            rows,
-            q,
-            knots.data_ptr(),
-            knots.shape[1] - 1,
-            centre.data_ptr(),
-            scale.data_ptr(),
-            table.data_ptr(),
-            basis - 1,
-            dim,
-            None if linear is None else linear.data_ptr(),
-            missing.data_ptr(),
-            fields.data_ptr(),
-            q * dim,
-            None if plain is None else plain.data_ptr(),
-            2 * q,
-            lower.data_ptr(),
-            upper.data_ptr(),
-        )
+        where = values, rows, q, knots, knots.shape[1] - 1, *places[2:]
+        weights = table, basis - 1, dim, linear, missing
+        native._library.daes_blend(*where, *weights, fields, q * dim, plain, 2 * q, lower, upper)
         ctx.save_for_backward(plain, lower, upper)
         ctx.shape = table.shape
         return fields, plain
@@ -68,40 +46,20 @@ class _Blend(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor | None, _: Any) -> Any:
         refuse_second_derivatives()
         if gradient is None:
-            return (None,) * 8
+            return (None,) * 5
         plain, lower, upper = ctx.saved_tensors
         gradient, stride = by_rows(gradient)
         q, basis, dim = ctx.shape
         table, missing = torch.zeros(ctx.shape), torch.zeros(q, dim)
         linear = torch.zeros(q, dim) if ctx.has_linear else None
         native._library.daes_blend_backward(
-            gradient.data_ptr(),
-            stride,
-            lower.shape[0],
-            q,
-            basis - 1,
-            dim,
-            None if plain is None else plain.data_ptr(),
-            2 * q,
-            lower.data_ptr(),
-            upper.data_ptr(),
-            table.data_ptr(),
-            None if linear is None else linear.data_ptr(),
-            missing.data_ptr(),
+            gradient, stride, lower.shape[0], q, basis - 1, dim, plain, 2 * q, lower, upper, table, linear, missing
         )
-        return None, None, None, None, table, linear, missing, None
+        return None, table, linear, missing, None
 
 
 def blend(
-    values: Tensor,
-    knots: Tensor,
-    centre: Tensor,
-    scale: Tensor,
-    table: Tensor,
-    linear: Tensor | None,
-    missing: Tensor,
-    *,
-    with_plain: bool,
+    places: Places, table: Tensor, linear: Tensor | None, missing: Tensor, *, with_plain: bool
 ) -> tuple[Tensor, Tensor | None]:
     """`DAES.outputs`: fields (B, q, d), and scores and standardised values (B, 2q), or None if they are not wanted.
 
@@ -109,7 +67,7 @@ def blend(
     standardised value times `linear`.
     """
     fields, plain = _Blend.apply(  # type: ignore[no-untyped-call]
-        values, knots, centre, scale, table, linear, missing, with_plain
+        places, table, linear, missing, with_plain
     )
     return fields, plain if with_plain else None
 
@@ -128,10 +86,7 @@ class _GatedBlend(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        values: Tensor,
-        knots: Tensor,
-        centre: Tensor,
-        scale: Tensor,
+        places: Places,
         vectors: Tensor,
         index: Tensor,
         projection: Tensor,
@@ -142,7 +97,7 @@ class _GatedBlend(torch.autograd.Function):
         missing: Tensor,
         with_plain: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        table, projection = table.contiguous(), projection.flatten(0, 1)
+        table, projection, (values, knots, *_) = table.contiguous(), projection.flatten(0, 1), places
         (rows, q), (_, basis, dim), contexts = values.shape, table.shape, vectors.shape[0]
         blocks = -(-rows // SIDE)
         gates = torch.empty(contexts, q * basis)
@@ -151,22 +106,9 @@ class _GatedBlend(torch.autograd.Function):
         lower, upper = torch.empty(blocks, q, SIDE, dtype=torch.int32), torch.empty(blocks, q, SIDE)
         fields, plain = _outputs(ctx, rows, table, linear, with_plain)
         scratch = torch.empty(q, basis + sums, dim)
-        native._library.daes_gated_blend(
-            ctypes.byref(_gate(table, gates, order, ends, scratch, beta)),
-            index.data_ptr(),
-            values.data_ptr(),
-            rows,
-            knots.data_ptr(),
-            knots.shape[1] - 1,
-            centre.data_ptr(),
-            scale.data_ptr(),
-            None if linear is None else linear.data_ptr(),
-            missing.data_ptr(),
-            fields.data_ptr(),
-            None if plain is None else plain.data_ptr(),
-            lower.data_ptr(),
-            upper.data_ptr(),
-        )
+        gate = ctypes.byref(_gate(table, gates, order, ends, scratch, beta))
+        where = values, rows, knots, knots.shape[1] - 1, *places[2:]
+        native._library.daes_gated_blend(gate, index, *where, linear, missing, fields, plain, lower, upper)
         ctx.save_for_backward(vectors, projection, table, gates, order, ends, plain, lower, upper)
         ctx.beta, ctx.scratch = beta, scratch
         return fields, plain
@@ -175,27 +117,19 @@ class _GatedBlend(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor | None, _: Any) -> Any:
         refuse_second_derivatives()
         if gradient is None:
-            return (None,) * 13
+            return (None,) * 10
         vectors, projection, table, gates, order, ends, plain, lower, upper = ctx.saved_tensors
         gradient, stride = by_rows(gradient)
         to_table, to_logits = torch.zeros_like(table), torch.empty_like(gates)
         missing = torch.zeros(table.shape[0], table.shape[2])
         linear = torch.zeros_like(missing) if ctx.has_linear else None
+        gate = ctypes.byref(_gate(table, gates, order, ends, ctx.scratch, ctx.beta))
         native._library.daes_gated_blend_backward(
-            ctypes.byref(_gate(table, gates, order, ends, ctx.scratch, ctx.beta)),
-            gradient.data_ptr(),
-            stride,
-            None if plain is None else plain.data_ptr(),
-            lower.data_ptr(),
-            upper.data_ptr(),
-            to_table.data_ptr(),
-            to_logits.data_ptr(),
-            None if linear is None else linear.data_ptr(),
-            missing.data_ptr(),
+            gate, gradient, stride, plain, lower, upper, to_table, to_logits, linear, missing
         )
         to_vectors = to_logits @ projection
         to_projection = (to_logits.t() @ vectors).view(*table.shape[:2], -1)
-        return None, None, None, None, to_vectors, None, to_projection, None, to_table, None, linear, missing, None
+        return None, to_vectors, None, to_projection, None, to_table, None, linear, missing, None
 
 
 def _gate(table: Tensor, gates: Tensor, order: Tensor, ends: Tensor, scratch: Tensor, beta: float) -> _Gate:
@@ -204,10 +138,7 @@ def _gate(table: Tensor, gates: Tensor, order: Tensor, ends: Tensor, scratch: Te
 
 
 def gated_blend(
-    values: Tensor,
-    knots: Tensor,
-    centre: Tensor,
-    scale: Tensor,
+    places: Places,
     context: tuple[Tensor, Tensor],
     projection: Tensor,
     beta: float,
@@ -226,6 +157,6 @@ def gated_blend(
     vectors, index = context
     vectors = vectors.to(table.dtype)  # within autocast they may be of another one
     fields, plain = _GatedBlend.apply(  # type: ignore[no-untyped-call]
-        values, knots, centre, scale, vectors, index, projection, beta, table, sums, linear, missing, with_plain
+        places, vectors, index, projection, beta, table, sums, linear, missing, with_plain
     )
     return fields, plain if with_plain else None

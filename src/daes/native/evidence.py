@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from daes import native
-from daes.native.arrays import address
 from daes.native.threads import map_parts
 
 _APART = 16
@@ -180,15 +179,14 @@ class Counts:
         found = torch.empty(self.q + self.ids, count, dtype=torch.int32)
 
         def find(start: int, stop: int) -> None:
-            given = numbers.data_ptr(), rows.data_ptr(), count, start, stop
-            native._library.daes_values(self.address, *given, found.data_ptr())
+            native._library.daes_values(self.address, numbers, rows, count, start, stop, found)
 
         map_parts(count, find, [(0, count // 2), (count // 2, count)])
         return found.t()
 
     def _look_up(self, loop: Any, numbers: Tensor, rows: Tensor, width: int) -> Tensor:
         found, out = Found(rows, self.q), torch.empty(rows.shape[0], width)
-        loop(self.address, found.address, numbers.data_ptr(), rows.data_ptr(), rows.shape[0], out.data_ptr())
+        loop(self.address, found.address, numbers, rows, rows.shape[0], out)
         return out
 
     def count(
@@ -204,15 +202,7 @@ class Counts:
         """Count labelled rows, and note the errors of their logits. Where they were `found`, they need no search."""
         where = found or Found(rows, self.q)
         native._library.daes_count(
-            self.address,
-            where.address,
-            numbers.data_ptr(),
-            rows.data_ptr(),
-            labels.data_ptr(),
-            None if logits is None else logits.data_ptr(),
-            labels.shape[0],
-            numbers_too,
-            found is not None,
+            self.address, where.address, numbers, rows, labels, logits, labels.shape[0], numbers_too, found is not None
         )
 
     def note(
@@ -234,16 +224,7 @@ class Counts:
         noted = buffer(count * width, self._slots).view(count, width)
         cells = noted.data_ptr() + 4 * count * _ERRORS
         native._library.daes_note(
-            self.address,
-            numbers.data_ptr(),
-            rows.data_ptr(),
-            labels.data_ptr(),
-            None if logits is None else logits.data_ptr(),
-            count,
-            later,
-            noted.data_ptr(),
-            cells,
-            cells + 4 * count * columns,
+            self.address, numbers, rows, labels, logits, count, later, noted, cells, cells + 4 * count * columns
         )
         return noted
 
@@ -269,15 +250,7 @@ class Counts:
         rows = len(labels)
         distinct, sums = torch.empty(rows, dtype=torch.int64), torch.empty(rows, 8, dtype=torch.float64)
         native._library.daes_count_columns(
-            self.address,
-            ctypes.addressof(parts),
-            len(parts),
-            labels.data_ptr(),
-            scored,
-            numbers_too,
-            *part,
-            distinct.data_ptr(),
-            sums.data_ptr(),
+            self.address, ctypes.addressof(parts), len(parts), labels, scored, numbers_too, *part, distinct, sums
         )
 
 
@@ -299,15 +272,7 @@ def tally(edges: Tensor, numbers: Tensor, labels: Tensor, columns: tuple[int, in
 
     **Shape.** counts (q, bins + 1, 2); columns from the first to below the last.
     """
-    native._library.daes_tally(
-        edges.data_ptr(),
-        edges.shape[1] + 1,
-        numbers.data_ptr(),
-        labels.data_ptr(),
-        *numbers.shape,
-        *columns,
-        counts.data_ptr(),
-    )
+    native._library.daes_tally(edges, edges.shape[1] + 1, numbers, labels, *numbers.shape, *columns, counts)
 
 
 class _Sample(ctypes.Structure):
@@ -348,19 +313,17 @@ class SampledRows:
 
         With the part (n, m) these are the rows after the n first of m next ones; other processes see the others.
         """
-        count = positions.size
-        before, of_all = part or (0, labels.shape[0])
+        others = part or (0, len(labels))
         native._library.daes_keep(
             self._address,
-            numbers.data_ptr(),
-            rows.data_ptr(),
-            labels.data_ptr(),
-            None if logits is None else logits.data_ptr(),
-            labels.shape[0],
-            before,
-            of_all,
-            address(positions) if count else None,
-            address(targets) if count else None,
-            count,
-            self._last.data_ptr(),
+            numbers,
+            rows,
+            labels,
+            logits,
+            len(labels),
+            *others,
+            positions,
+            targets,
+            len(positions),
+            self._last,
         )

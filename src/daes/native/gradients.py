@@ -123,15 +123,9 @@ class Gradients(Whole):
         """The logits of a share of a batch whose vectors are projected."""
         known = self._projection
         assert known is not None
+        scratch, hidden = known.scratch[int(share.start > 0)], self._buffers.hidden[1]
         native._library.daes_gather(
-            self._address,
-            share.space,
-            known.address,
-            numbers.data_ptr(),
-            share.start,
-            share.stop,
-            known.scratch[int(share.start > 0)].data_ptr(),
-            self._buffers.hidden[1].data_ptr(),
+            self._address, share.space, known.address, numbers, share.start, share.stop, scratch, hidden
         )
         self._ascend(share, 1)
 
@@ -139,17 +133,9 @@ class Gradients(Whole):
         """The gradients of some fields and of their weights in the first layer."""
         known = self._projection
         assert known is not None
-        native._library.daes_scatter(
-            self._address,
-            self._buffers.address,
-            known.address,
-            ctypes.addressof(self._to),
-            len(self.found.rows),
-            start,
-            stop,
-            known.scratch[int(start > 0)].data_ptr(),
-            self._by_layer[0].data_ptr(),
-        )
+        spaces = self._address, self._buffers.address, known.address, ctypes.addressof(self._to)
+        scratch, rows = known.scratch[int(start > 0)], len(self.found.rows)
+        native._library.daes_scatter(*spaces, rows, start, stop, scratch, self._by_layer[0])
 
     def backward(self, gradient: Tensor) -> None:
         """Write the gradients of all parameters, given that of the logits of the last batch, (B,)."""
@@ -163,12 +149,7 @@ class Gradients(Whole):
         for place in reversed(range(len(hidden) - 1)):
             here, outputs = down[place + 1], hidden[place + 1]
             native._library.daes_relu_backward(
-                here.data_ptr(),
-                here.stride(0),
-                outputs.data_ptr(),
-                *outputs.shape,
-                self._slope,
-                found[2 * place + 1].data_ptr(),
+                here, here.stride(0), outputs, *outputs.shape, self._slope, found[2 * place + 1]
             )
             if place or not (self._projects or quicker(here, hidden[0].shape[1])):
                 waiting.append(submit(rows, torch.mm, self._turned[place], hidden[place], out=found[2 * place]))
@@ -186,12 +167,7 @@ class Gradients(Whole):
             count = self.found.ids
         else:
             count = native._library.daes_gradients(
-                self._address,
-                self._buffers.address,
-                ctypes.addressof(self._to),
-                gradient.data_ptr(),
-                self._to_fields.data_ptr(),
-                rows,
+                self._address, self._buffers.address, ctypes.addressof(self._to), gradient, self._to_fields, rows
             )
         self._sizes[0] = count * self._sums.shape[1]
         wait(waiting)

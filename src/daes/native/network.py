@@ -24,9 +24,7 @@ def leak_(inputs: Tensor, slope: float) -> Tensor:
 def leak_backward_(gradient: Tensor, outputs: Tensor, slope: float) -> Tensor:
     """The gradient (B, n) behind a leaky ReLU, in place, from its outputs; its sum over the rows (n,)."""
     found = torch.empty(outputs.shape[1])
-    native._library.daes_relu_backward(
-        gradient.data_ptr(), gradient.stride(0), outputs.data_ptr(), *outputs.shape, slope, found.data_ptr()
-    )
+    native._library.daes_relu_backward(gradient, gradient.stride(0), outputs, *outputs.shape, slope, found)
     return found
 
 
@@ -107,25 +105,10 @@ class _NetworkLogits(torch.autograd.Function):
         width, counted = sum(widths), 0 if evidence is None else len(evidence)
         x = memory_of_inputs(rows, width, len(layers[0]))
         sums, logits = torch.empty(rows, dim), torch.empty(rows)
-        native._library.daes_join(
-            (ctypes.c_void_p * num_parts)(*[one.data_ptr() for one in parts]),
-            (ctypes.c_int64 * num_parts)(*widths),
-            num_parts,
-            rows,
-            width,
-            x.stride(0),
-            sum(sizes),
-            dim,
-            None if linear is None else linear.data_ptr(),
-            pairs,
-            None if evidence is None else evidence.data_ptr(),
-            counted,
-            start,
-            layers[-1].data_ptr(),
-            x.data_ptr(),
-            sums.data_ptr(),
-            logits.data_ptr(),
-        )
+        pointers = (ctypes.c_void_p * num_parts)(*[one.data_ptr() for one in parts])
+        sides = pointers, (ctypes.c_int64 * num_parts)(*widths), num_parts
+        terms = linear, pairs, evidence, counted, start, layers[-1]
+        native._library.daes_join(*sides, rows, width, x.stride(0), sum(sizes), dim, *terms, x, sums, logits)
         hidden = [x]
         for place in range(0, len(layers) - 2, 2):
             into = x.new_empty(rows, len(layers[place]))
@@ -155,21 +138,8 @@ class _NetworkLogits(torch.autograd.Function):
         x = hidden[0]
         to_linear = None if linear is None else torch.zeros(linear.shape)
         to_evidence = torch.zeros(ctx.counted) if ctx.counted else None
-        native._library.daes_join_backward(
-            gradient.data_ptr(),
-            *x.shape,
-            x.stride(0),
-            fields,
-            dim,
-            x.data_ptr(),
-            sums.data_ptr(),
-            None if linear is None else linear.data_ptr(),
-            ctx.pairs,
-            ctx.counted,
-            down.data_ptr(),
-            None if to_linear is None else to_linear.data_ptr(),
-            None if to_evidence is None else to_evidence.data_ptr(),
-        )
+        given = gradient, *x.shape, x.stride(0), fields, dim, x, sums, linear, ctx.pairs, ctx.counted
+        native._library.daes_join_backward(*given, down, to_linear, to_evidence)
         by_field = down.view(rows, fields, dim).split_with_sizes(ctx.sizes, 1)
         plain = [None] * (ctx.num_parts - len(ctx.sizes))
         return None, None, None, None, None, to_evidence, to_linear, *by_field, *plain, *found

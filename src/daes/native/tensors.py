@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from daes import native
-from daes.native.arrays import address
 
 SIDE = 64
 """Rows that loops work on at a time: `SIDE` of `kernels/places.h`."""
@@ -32,15 +31,13 @@ def serves(*tensors: Tensor | None) -> bool:
 
 def within(rows: Tensor, limit: int) -> bool:
     """Whether all row numbers are valid: at least 0 and below the limit."""
-    return bool(native._library.daes_within(rows.data_ptr(), rows.numel(), limit))
+    return bool(native._library.daes_within(rows, rows.numel(), limit))
 
 
 def hash_rows(ids: Tensor, sizes: Tensor, offsets: Tensor) -> Tensor:
     """`CategoricalEmbedding.rows` of hashed ids (B, p)."""
     rows = torch.empty_like(ids)
-    native._library.daes_hash_rows(
-        ids.data_ptr(), sizes.data_ptr(), offsets.data_ptr(), ids.shape[0], ids.shape[1], rows.data_ptr()
-    )
+    native._library.daes_hash_rows(ids, sizes, offsets, ids.shape[0], ids.shape[1], rows)
     return rows
 
 
@@ -59,7 +56,7 @@ class _LookUp(torch.autograd.Function):
         ctx.shape = table.shape
         dim = table.shape[1]
         out = torch.empty(*places.shape, dim)
-        native._library.daes_look_up(table.data_ptr(), places.data_ptr(), places.numel(), 1, dim, out.data_ptr(), dim)
+        native._library.daes_look_up(table, places, places.numel(), 1, dim, out, dim)
         return out
 
     @staticmethod
@@ -76,18 +73,7 @@ def sum_rows(gradient: Tensor, places: Tensor, slots: Tensor) -> tuple[Tensor, T
     gradient, stride = by_rows(gradient)
     rows, fields, dim = gradient.shape
     distinct, sums = torch.empty(2 * rows * fields, dtype=torch.int64), torch.empty(rows * fields, dim)
-    found = native._library.daes_add_up(
-        gradient.data_ptr(),
-        stride,
-        places.data_ptr(),
-        rows,
-        fields,
-        dim,
-        len(slots),
-        slots.data_ptr(),
-        distinct.data_ptr(),
-        sums.data_ptr(),
-    )
+    found = native._library.daes_add_up(gradient, stride, places, rows, fields, dim, len(slots), slots, distinct, sums)
     return distinct[:found], sums[:found]
 
 
@@ -106,16 +92,7 @@ def look_up(table: Tensor, places: Tensor, slots: Tensor) -> Tensor:
 
 def adagrad_rows(table: Tensor, sums: Tensor, rows: Tensor, gradient: Tensor, rate: float, eps: float) -> None:
     """Adagrad on the rows (n,) of a table by their gradients (n, d)."""
-    native._library.daes_adagrad_rows(
-        table.data_ptr(),
-        sums.data_ptr(),
-        rows.data_ptr(),
-        gradient.data_ptr(),
-        rows.shape[0],
-        table.shape[1],
-        rate,
-        eps,
-    )
+    native._library.daes_adagrad_rows(table, sums, rows, gradient, rows.shape[0], table.shape[1], rate, eps)
 
 
 def pack(
@@ -126,9 +103,7 @@ def pack(
     Row i is of owner i // each, or i % owners if `each` is 0. Entries are written to `out`
     from `ends` (owners,) on, which are advanced.
     """
-    native._library.daes_pack(
-        rows.data_ptr(), values.data_ptr(), *values.shape, factor, owners, each, ends.ctypes.data, out.data_ptr()
-    )
+    native._library.daes_pack(rows, values, *values.shape, factor, owners, each, ends, out)
 
 
 def add_entries(messages: Sequence[Tensor], dim: int, first: int, slots: Tensor) -> tuple[Tensor, Tensor]:
@@ -136,9 +111,7 @@ def add_entries(messages: Sequence[Tensor], dim: int, first: int, slots: Tensor)
     counts = (ctypes.c_int64 * len(messages))(*[len(one) // (dim + 2) for one in messages])
     pointers = (ctypes.c_void_p * len(messages))(*[one.data_ptr() for one in messages])
     rows, sums = torch.empty(sum(counts), dtype=torch.int64), torch.empty(sum(counts), dim)
-    found = native._library.daes_add_entries(
-        pointers, counts, len(messages), dim, first, slots.data_ptr(), rows.data_ptr(), sums.data_ptr()
-    )
+    found = native._library.daes_add_entries(pointers, counts, len(messages), dim, first, slots, rows, sums)
     return rows[:found], sums[:found]
 
 
@@ -153,9 +126,7 @@ def norm(tensors: Sequence[Tensor]) -> float:
 
 def cross_entropy(logits: Tensor, label: Tensor, weight: Tensor | None) -> float:
     """`CTRModel.cross_entropy` of at least one row."""
-    loss: float = native._library.daes_loss(
-        logits.data_ptr(), label.data_ptr(), None if weight is None else weight.data_ptr(), logits.shape[0]
-    )
+    loss: float = native._library.daes_loss(logits, label, weight, logits.shape[0])
     return loss
 
 
@@ -213,7 +184,7 @@ class Reservoirs:
             *[one.data_ptr() for one in self._tensors],
             *[part.ctypes.data for part in self._noted],
         )
-        self._address, self._due_address = ctypes.addressof(self._all), self._due.ctypes.data
+        self._address = ctypes.addressof(self._all)
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -232,19 +203,10 @@ class Reservoirs:
         `positions` and `targets` are those of the acceptances, ascending. Returns the features whose knots are to be
         refreshed.
         """
-        accepted = positions.size
         if not features.size:
             return self._due[:0]
         found = native._library.daes_observe(
-            self._address,
-            values.data_ptr(),
-            values.shape[0],
-            address(features),
-            features.size,
-            address(positions) if accepted else None,
-            address(targets) if accepted else None,
-            accepted,
-            self._due_address,
+            self._address, values, len(values), features, len(features), positions, targets, len(positions), self._due
         )
         return self._due[:found]
 
@@ -262,24 +224,7 @@ class Reservoirs:
         The samples are rows of `ordered` (q + 1, m + ROOM), in the order of `rows` (q + 1,); the last one is free.
         """
         all_, inner = self._all, self._all.K - 1
-        native._library.daes_refresh(
-            features.ctypes.data,
-            features.size,
-            ordered.ctypes.data,
-            rows.ctypes.data,
-            rows.size - 1,
-            ordered.shape[1],
-            all_.size,
-            all_.count,
-            all_.pending,
-            all_.added,
-            all_.removed,
-            self.ROOM,
-            self._changes.ctypes.data,
-            levels.ctypes.data,
-            inner + 1,
-            levels.size - inner,
-            all_.knots,
-            centre.data_ptr(),
-            scale.data_ptr(),
-        )
+        written = all_.size, all_.count, all_.pending, all_.added, all_.removed, self.ROOM, self._changes
+        quantiles = levels, inner + 1, levels.size - inner, all_.knots, centre, scale
+        samples = ordered, rows, len(rows) - 1, ordered.shape[1]
+        native._library.daes_refresh(features, len(features), *samples, *written, *quantiles)

@@ -89,11 +89,11 @@ class Whole:
 
     def _find(self, numbers: Tensor, ids: Tensor, rows: int, buffers: "Buffers", *, distinct: bool) -> None:
         """Look up this many rows; if not distinct, each of their ids separately, in any number of threads."""
-        native._library.daes_find(self._address, buffers.address, numbers.data_ptr(), ids.data_ptr(), rows, distinct)
+        native._library.daes_find(self._address, buffers.address, numbers, ids, rows, distinct)
 
     def _forward(self, numbers: Tensor, share: "Share") -> None:
         """The logits of a share of a batch that was looked up."""
-        native._library.daes_inputs(self._address, share.space, numbers.data_ptr(), share.start, share.stop)
+        native._library.daes_inputs(self._address, share.space, numbers, share.start, share.stop)
         share.crossed.clear()
         for rows in row_slices(share.stop - share.start) if self._crosses else ():
             crossed, logits = cross(share.hidden[0][rows], self._crosses), share.logits[rows]
@@ -175,9 +175,7 @@ class Scores(Whole):
         logits = np.empty(len(numbers), np.float32)
         if len(numbers) > self.max_loop_rows:
             self._score(torch.from_numpy(numbers), torch.from_numpy(ids), torch.from_numpy(logits))
-        elif not native._library.daes_score(
-            self._address, numbers.ctypes.data, ids.ctypes.data, len(numbers), logits.ctypes.data
-        ):
+        elif not native._library.daes_score(self._address, numbers, ids, len(numbers), logits):
             raise MemoryError(f"no memory to score {len(numbers)} rows")
         return logits
 

@@ -119,7 +119,7 @@ def test_a_cell_that_all_rows_have(kernel_device):
 def test_no_rows(kernel_device):
     mine = made().to(kernel_device)
     numbers, rows, labels, logits = (one.to(kernel_device) for one in batch(0))
-    kernels.note(numbers, rows, (mine.edges, mine.recent.errors, mine.recent.clock), labels, logits, HALF_LIFE)
+    kernels.note(numbers, rows, mine.edges, mine.recent.errors, mine.recent.clock, labels, logits, HALF_LIFE)
     assert not mine.recent.clock
     assert mine.recent_errors(numbers, rows).shape == (0, 12)
 

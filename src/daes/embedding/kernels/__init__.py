@@ -2,6 +2,8 @@
 
 Every kernel does what plain torch code of the project does, which stays for the CPU, for other precisions, for exports
 and where Triton is missing; tests compare the two. `usable` is the one place that decides.
+
+The operators of the modules in `_HOMES` are also here. They are imported when they are first used: they need Triton.
 """
 
 from collections.abc import Sequence
@@ -11,8 +13,19 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from daes.lazy import lazy_names
+
 if TYPE_CHECKING:
     from daes.embedding.knots import FeatureInput, FeatureKnots
+
+_HOMES = {
+    "daes.embedding.kernels.combined": ("combine", "note_combined"),
+    "daes.embedding.kernels.gated_tables": ("gate_tables",),
+    "daes.embedding.kernels.mixing": ("mix",),
+    "daes.embedding.kernels.recent": ("note", "recall"),
+    "daes.embedding.kernels.rows": ("count", "evidence", "look_up"),
+}
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 HAS_TRITON = find_spec("triton") is not None
 
@@ -82,102 +95,3 @@ def blend(
         found = interpolate(*places, table, missing, linear_weight, index, bins, *rest)
     fields, inputs = found
     return fields, inputs
-
-
-def gate_tables(vectors: Tensor, projection: Tensor, table: Tensor, beta: float) -> Tensor:
-    """The table of each context under a gate: contexts (U, c), W (q, R, c), table (q, R, d) → (U, q, R, d)."""
-    from daes.embedding.kernels.gated_tables import gate_tables
-
-    found: Tensor = gate_tables(vectors, projection, table, beta)
-    return found
-
-
-def mix(
-    weights: Tensor, table: Tensor, base: Tensor | None = None, *, beta: float = 1.0, squash: bool = False
-) -> Tensor:
-    """base + β·Σ_i w_i E_i, with the sigmoid of w if `squash`: (B, q, M), (q, M, d), (B, q, d) → (B, q, d)."""
-    from daes.embedding.kernels.mixing import mix
-
-    found: Tensor = mix(weights, table, base, beta, squash)
-    return found
-
-
-def look_up(table: Tensor, rows: Tensor) -> Tensor:
-    """The rows of a table: (N, d) and (…) → (…, d)."""
-    from daes.embedding.kernels.rows import look_up
-
-    found: Tensor = look_up(table, rows)
-    return found
-
-
-def evidence(numbers: Tensor, rows: Tensor, counted: tuple[Tensor, Tensor, Tensor, Tensor], strength: float) -> Tensor:
-    """Log odds of numbers (B, q) and rows (B, p), confidence of the rows, by total, edges and counts: (B, q + 2p)."""
-    from daes.embedding.kernels.rows import evidence
-
-    found: Tensor = evidence(numbers, rows, *counted, strength)
-    return found
-
-
-def recall(
-    numbers: Tensor,
-    rows: Tensor,
-    counted: tuple[Tensor, Tensor, Tensor, Tensor],
-    waiting: int,
-    half_life: float,
-    strength: float,
-) -> Tensor:
-    """Recent errors z of numbers (B, q) and rows (B, p), by total, edges, errors and clock: (B, 2·(1 + q + p))."""
-    from daes.embedding.kernels.recent import recall
-
-    found: Tensor = recall(numbers, rows, *counted, waiting, half_life, strength)
-    return found
-
-
-def note(
-    numbers: Tensor,
-    rows: Tensor,
-    counted: tuple[Tensor, Tensor, Tensor],
-    labels: Tensor,
-    logits: Tensor,
-    half_life: float,
-) -> None:
-    """Note the errors of logits (B,) for numbers (B, q) and rows (B, p), by edges, in errors and clock, in place."""
-    from daes.embedding.kernels.recent import note
-
-    note(numbers, rows, *counted, labels, logits, half_life)
-
-
-def count(numbers: Tensor, rows: Tensor, labels: Tensor, counted: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
-    """Count labels (B,) of numbers (B, q) and rows (B, p), by edges, in total and both counts, in place."""
-    from daes.embedding.kernels.rows import count
-
-    count(numbers, rows, labels, *counted)
-
-
-def combine(
-    numbers: Tensor,
-    rows: Tensor,
-    counted: tuple[Tensor, Tensor],
-    combinations: tuple[Tensor, Tensor, Tensor],
-    each: int,
-    strength: float,
-) -> Tensor:
-    """What combinations add to logits (B,), by edges and total, and their fields, errors and weight."""
-    from daes.embedding.kernels.combined import combine
-
-    found: Tensor = combine(numbers, rows, *counted, *combinations, each, strength)[0]
-    return found
-
-
-def note_combined(
-    numbers: Tensor,
-    rows: Tensor,
-    combinations: tuple[Tensor, Tensor, Tensor],
-    labels: Tensor,
-    logits: Tensor,
-    each: int,
-) -> None:
-    """Note the errors of logits (B,) for numbers (B, q) and rows (B, p), by edges and fields, in errors, in place."""
-    from daes.embedding.kernels.combined import note_combined
-
-    note_combined(numbers, rows, *combinations, labels, logits, each)
