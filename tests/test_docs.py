@@ -144,6 +144,12 @@ class TestSite:
         assert 'href="benchmarks.html"' in (site / "cost.html").read_text(encoding="utf-8")
         assert 'href="why.html"' in (site / "benchmarks.html").read_text(encoding="utf-8")
 
+    def test_has_the_defaults_of_arguments_that_are_described_together(self, site):
+        page = (site / "api" / "stream.html").read_text(encoding="utf-8")
+        row = r"<code>{}</code>.{{0,400}}column names; they take precedence over inference"
+        assert re.search(row.format("categorical"), page, re.DOTALL)
+        assert not re.search(row.format("[a-z]+, [a-z, ]+"), page, re.DOTALL)
+
     def test_shows_formulas(self, site):
         for page in [*site.glob("*.html"), *site.glob("methods/*.html")]:
             text = page.read_text(encoding="utf-8")

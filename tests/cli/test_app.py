@@ -103,17 +103,26 @@ def test_an_interruption_while_the_program_loads_is_one_sentence_too(monkeypatch
     assert (ended.value.code, capsys.readouterr().err) == (130, "daes: interrupted\n")
 
 
-def test_without_a_terminal_no_table_is_cut():
-    name, number = "a_long_name_of_a_column_of_numbers" * 5, "0.123456789"
+def print_table(row, **environment):
+    """The last line of a table with one row, printed where there is no terminal."""
     script = (
-        "from daes.cli.console import out; from daes.table import Table; "
-        f"out.print(Table(('column', *'abcde'), [({name!r}, *[{number!r}] * 5)]))"
+        f"from daes.cli.console import out; from daes.table import Table; out.print(Table(tuple('abcdef'), [{row!r}]))"
     )
-    environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
-    command = [sys.executable, "-c", script]
+    inherited = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
     pipes = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdout": subprocess.PIPE}
-    done = subprocess.run(command, env=environment, text=True, check=True, **pipes)
-    assert done.stdout.splitlines()[-1].split() == [name, *[number] * 5]
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=inherited | environment, text=True, check=True, **pipes)
+    return done.stdout.splitlines()[-1].split()
+
+
+def test_without_a_terminal_no_table_is_cut():
+    row = ["a_long_name_of_a_column_of_numbers" * 5, *["0.123456789"] * 5]
+    assert print_table(row) == row
+
+
+def test_in_a_narrow_terminal_no_column_is_lost():
+    row = ["name", *(f"0.12345678{digit}" for digit in range(5))]
+    assert print_table(row, COLUMNS="40")[-5:] == row[1:]
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,16 @@ _NO_LIMIT = 1000
 
 
 class ResultConsole(Console):
-    """A console that cuts and wraps nothing where there is no terminal and no COLUMNS, as in a pipeline or a job."""
+    """A console that cuts nothing, and wraps nothing where there is no terminal and no COLUMNS, as in a pipeline."""
 
     @property  # type: ignore[misc]  # nothing sets it
     def size(self) -> ConsoleDimensions:
         known = super().size
         limited = "COLUMNS" in os.environ or any(map(os.isatty, range(3)))
         return known if limited else ConsoleDimensions(_NO_LIMIT, known.height)
+
+    def print(self, *objects: Any, crop: bool = False, **options: Any) -> None:
+        super().print(*objects, crop=crop, **options)
 
 
 out = ResultConsole(highlight=False, markup=False)

@@ -32,9 +32,9 @@ def context(
     """Rank categorical fields by how much the distribution of the numerical features depends on them.
 
     A field-aware method (daes-gate, daes-tran) modulates the embedding of a number by some categorical fields. The
-    paper takes the three with the smallest cardinality; fields that change the distribution most are better. A
-    Kruskal–Wallis test says whether a field changes it, and the mean Wasserstein distance between its groups and all
-    rows by how much.
+    paper takes the three with the smallest cardinality. This command ranks them by what they say of the numbers: a
+    Kruskal–Wallis test says whether a field changes their distribution, and the mean Wasserstein distance between its
+    groups and all rows by how much.
 
     `daes train --context ranked` makes this choice on its sample.
 

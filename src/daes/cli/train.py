@@ -77,7 +77,7 @@ def train(
         None, metavar="DATA", callback=_check_data, help=DATA_HELP + " Optional with --resume."
     ),
     resume: bool = _run(
-        "Continue the run in RUN where it stopped, with bit-identical results; start one if there is none.",
+        "Continue the run in RUN where it stopped, with the same bits on a CPU; start one if there is none.",
         "--resume",
         default=False,
     ),
@@ -115,8 +115,8 @@ def train(
     """Train a model in one pass over a stream; every row is scored before the model learns from it.
 
     Columns that are not named are inferred: numbers are numerical, text is categorical, a column called label, click,
-    clicked, target or y is the label. These scores are evaluated: AUC, LogLoss and calibration over the stream and over
-    a window. RUN then holds the model, the metrics, the full configuration and report.html.
+    clicked, target or y is the label. The scores are judged by AUC, LogLoss and calibration, over the stream and over a
+    window. RUN then holds the model, the metrics, the full configuration and report.html.
 
     On a stream without an end (a topic, or a folder with --follow) training continues until Ctrl-C or SIGTERM; then
     model and metrics are written.

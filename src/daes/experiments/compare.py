@@ -88,7 +88,12 @@ def compare(
         protocol: "stream": one pass, scored before trained on; measured over the stream and over its second half.
             "paper": `train_offline`; measured on the test part.
         model: further arguments of `CTRModel.from_sample`; `embedding_options` go to the methods that have them.
-        train, offline, sample_rows, refit, device: as for `Trial`.
+        train: configuration of the training; its seed is replaced by each trial's.
+        offline: further configuration of the paper's protocol; its `train` is not used.
+        sample_rows: number of first rows that table sizes, context and offline methods are fitted on (stream).
+        refit: fit offline methods whose rows stand for ranks again on the past after 1/16, 1/8, 1/4 and 1/2 of the
+            stream.
+        device: where to compute.
         authors_inputs: scale numbers as each method's authors do; otherwise by the method's preset.
         jobs: number of processes. With more than one, a script needs the usual `if __name__ == "__main__":`, and
             torch's threads are divided among them.

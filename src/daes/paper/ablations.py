@@ -243,7 +243,8 @@ class MetaCount(AgainstAutoDis):
     worse. (Criteo; numbers are only in the figure.)
     """
     differs = """
-    The input of AutoDis is min–max scaled as in its paper, which is a disadvantage with long tails.
+    The input of AutoDis is min–max scaled as in its paper, which is a disadvantage with long tails. Trained as the
+    defaults are, it gets logarithms.
     """
     judged_by = """
     (1) DAES has a significantly higher AUC than AutoDis at the same M in most cases. (2) From M = 10 to 50 the AUC

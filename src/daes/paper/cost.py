@@ -44,7 +44,7 @@ class Cost(Experiment):
     The paper measures a whole platform, in which the model is a part of each query; we measure the model alone, so the
     same cost weighs more. Each model has first observed ten times its reservoir, as in a stream that has been running
     for a while. Scoring uses the plain PyTorch model in `eval()`; a frozen model for serving replaces DAES by table
-    look-ups.
+    look-ups. [cost.md](cost.md) has what a step and a score take with the compiled loops of the present version.
     """
     judged_by = "Nothing: the paper measures a whole platform, we measure the model alone."
     data = ("adstream", "flights")

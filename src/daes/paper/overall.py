@@ -86,7 +86,7 @@ class Overall(Experiment):
             parts.append(_rank_table(found, theirs))
         if theirs:
             agreement = rank_agreement(found["ranks"], theirs)
-            parts.append(f"Rank correlation (Spearman) of ours, by AUC, with the paper's: {agreement:.2f}.")
+            parts.append(f"Rank correlation (Spearman) of ours, by AUC, with the paper's: {fixed(agreement, 2)}.")
         if found["tests"]:
             parts.append(_test_table(found))
         return "\n\n".join(parts)

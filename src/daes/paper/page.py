@@ -143,6 +143,15 @@ def _overview(by_name: Mapping[str, Sequence[ExperimentResult]]) -> str:
     )
 
 
+def _said(result: str) -> str:
+    """What stands behind "The claim".
+
+    >>> _said("partly holds"), _said("not shown")
+    ('**partly holds**', 'is **not shown**')
+    """
+    return "is **not shown**" if result == "not shown" else f"**{result}**"
+
+
 def _section(experiment: Experiment, results: Sequence[ExperimentResult], folder: str) -> str:
     parts = [
         f"## {experiment.title}",
@@ -154,7 +163,7 @@ def _section(experiment: Experiment, results: Sequence[ExperimentResult], folder
         judged, _ = experiment.judge(result)
         parts += [
             f"### {result.where}{_protocol(result)}",
-            *([f"The claim **{outcome(judged)}**."] if judged else []),
+            *([f"The claim {_said(outcome(judged))}."] if judged else []),
             experiment.verdict(result),
             f"![{experiment.title}: {result.where}]({folder}/{quote(result.stem)}.png)",
             experiment.markdown(result),

@@ -14,11 +14,13 @@ from daes.table import markdown_table
 _INTRODUCTION = """
 # Why the defaults are what they are
 
-From the published gate to today's default, one change per rung, on real streams; below the rungs every other method,
-trained exactly like the default, with the inputs of its authors, offline methods refitted along the stream, and given
-none, one or both of the default's own inputs (plain inputs and evidence). Rivals without a backbone, where they were
-trained, are LightGBM, retrained on all past rows after every sixteenth of the stream, and logistic regression by
-FTRL-proximal. This page is generated from [the result]({json}) by `daes paper why`.
+What each part of the default is worth, and how far the default is ahead of other methods. The first table goes from
+DAES as published, with a gate and the paper's training, to today's default, one change per row, or *rung*. The tables
+below have the other methods, trained exactly like the default, with the inputs of their authors, offline methods
+refitted along the stream, and given none, one or both of the default's own inputs (plain inputs and evidence). Rivals
+without a backbone, where they were trained, are LightGBM, retrained on all past rows after every sixteenth of the
+stream, and logistic regression by FTRL-proximal. [Concepts](concepts.md) explains the words. This page is generated
+from [the result]({json}) by `daes paper why`.
 """
 
 _STREAMS = """
