@@ -23,7 +23,7 @@ pytestmark = [
 ]
 WORKER = Path(__file__).with_name("divided_worker.py")
 ROWS = 6000
-OPTIONS = ("--batch-size", 40, "--checkpoint-every", 1000, "--sync-every", 400, "--no-report")
+OPTIONS = ("--batch-size", 40, "--checkpoint-every", 1000, "--sync-every", 400, "--recent", 30, "--no-report")
 
 
 @pytest.fixture(scope="module")

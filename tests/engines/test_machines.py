@@ -24,7 +24,7 @@ pytestmark = [
     ),
 ]
 ROWS = 4000
-OPTIONS = ("--batch-size", 40, "--checkpoint-every", 400, "--sync-every", 400, "--no-report")
+OPTIONS = ("--batch-size", 40, "--checkpoint-every", 400, "--sync-every", 400, "--recent", 30, "--no-report")
 LOST = "has lost another one, which has ended or does not answer; resuming the run continues from its last checkpoint"
 
 

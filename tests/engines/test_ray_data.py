@@ -21,7 +21,7 @@ try:  # Ray's threads import it at once, and where it cannot be imported, one of
 except ImportError:
     sys.modules["fsspec.implementations.http"] = None
 ROWS = 9000
-MODEL = {"backbone": "fnn", "dim": 4}
+MODEL = {"backbone": "fnn", "dim": 4, "evidence": {"recent": 50.0}}  # less than a step: scores wait to be exchanged
 CONFIG = TrainConfig(batch_size=100, window=1000, sync_every=400, checkpoint_every=1000)
 
 

@@ -68,7 +68,8 @@ def test_a_machine_that_is_gone_and_a_run_that_goes_on(machines, tmp_path):
     table = {"click": random.integers(0, 2, ROWS), "price": random.lognormal(size=ROWS)}
     pq.write_table(pa.table(table), tmp_path / "clicks.parquet")
     run = tmp_path / "run"
-    options = ("--backbone", "fnn", "--batch-size", 40, "--checkpoint-every", 400, "--sync-every", 400, "--no-report")
+    often = ("--batch-size", 40, "--checkpoint-every", 400, "--sync-every", 400, "--recent", 30)
+    options = ("--backbone", "fnn", *often, "--no-report")
     first, second = machines(tmp_path / "clicks.parquet", "--out", run, *options)
     while not CheckpointStore(RunFolder(run).checkpoints).steps():
         assert first.poll() is None, (tmp_path / "0.log").read_text()

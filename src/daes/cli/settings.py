@@ -169,7 +169,7 @@ class TrainingOptions:
     cuda_graphs: bool = _training("On a CUDA device, record a step once and replay it.", default=True)
     sync_every: int = _training(
         "With several processes (torchrun): maximum number of rows between two exchanges of what was learned; "
-        "fewer at the start of the stream.",
+        "fewer at the start of the stream, and with small steps.",
         default=20_000,
         of=whole_number(1, "ROWS"),
     )

@@ -41,7 +41,7 @@ class TrainConfig:
         checkpoint_every: rows between two checkpoints.
         checkpoint_minutes: a checkpoint is due after this many minutes, regardless of the number of rows.
         sync_every: with several processes, the largest number of rows between two exchanges of their scores; there are
-            fewer while the stream is short.
+            fewer while the stream is short, or steps are no longer than the half-life of recent errors.
         seed: seed of torch's random numbers (dropout).
 
     >>> TrainConfig(batch_size=0)

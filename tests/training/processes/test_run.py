@@ -19,7 +19,10 @@ from daes.training.run import train_run
 
 ROWS = 470
 CONFIG = TrainConfig(batch_size=20, window=100, sync_every=40, checkpoint_every=40)
-MODEL = {"backbone": "fnn", "dim": 4, "categorical_options": {"mode": "vocabulary", "min_count": 2}}
+MODEL = {
+    **{"backbone": "fnn", "dim": 4, "categorical_options": {"mode": "vocabulary", "min_count": 2}},
+    "evidence": {"recent": 10.0},  # less than a step, so that scores wait to be exchanged
+}
 
 
 def _run(rank, path, folder, config=CONFIG, callbacks=(), **options):

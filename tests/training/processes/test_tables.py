@@ -20,8 +20,10 @@ from daes.training.run import train_run
 
 ROWS = 452
 CONFIG = TrainConfig(batch_size=20, window=100, sync_every=40, checkpoint_every=40)
-VOCABULARY = {"backbone": "fnn", "dim": 4, "categorical_options": {"mode": "vocabulary", "min_count": 2}}
-HASH = {"embedding": "daes", "backbone": "deepfm", "dim": 4}
+WAITING = {"evidence": {"recent": 10.0}}
+"""Recent errors that last for less than a step, so that scores wait to be exchanged."""
+VOCABULARY = {"backbone": "fnn", "dim": 4, "categorical_options": {"mode": "vocabulary", "min_count": 2}, **WAITING}
+HASH = {"embedding": "daes", "backbone": "deepfm", "dim": 4, **WAITING}
 
 
 def _run(rank, path, folder, tables=DividedEmbedding, model=HASH, config=CONFIG, callbacks=(), **options):

@@ -17,12 +17,15 @@ from daes.training.processes import Processes, ProcessTrainer, memory
 from daes.training.processes.scores import in_order
 from daes.training.trainer import StreamTrainer
 
-EVIDENCE = {"pairs": 2, "bins": 8, "pair_bins": 4, "sample_rows": 50, "pair_cells": 64, "choose_after": 64}
+EVIDENCE = {
+    **{"pairs": 2, "bins": 8, "pair_bins": 4, "sample_rows": 50, "pair_cells": 64, "choose_after": 64},
+    "recent": 1.0,  # less than a step, so that scores wait to be exchanged
+}
 
 
-def _model(make_model):
+def _model(make_model, recent=1.0):
     return make_model(
-        evidence=EVIDENCE,
+        evidence={**EVIDENCE, "recent": recent},
         categorical_options={"mode": "vocabulary", "min_count": 2},
         embedding_options={"reservoir_size": 60},
     )
@@ -32,32 +35,34 @@ def _data(rows, schema):
     return Dataset(BatchSource(rows, schema), schema)
 
 
-def _train(rank, make_model, rows, schema, config):
+def _train(rank, make_model, rows, schema, config, recent):
     processes = Processes()
     calls = []
 
     def note(trainer, batch, logits):
         calls.append((len(batch), batch.numerical[:, 0].copy()))
 
-    trainer = ProcessTrainer(_model(make_model), config, processes, callbacks=[note])
+    trainer = ProcessTrainer(_model(make_model, recent), config, processes, callbacks=[note])
     result = trainer.run(_data(rows, schema).from_start())
     state = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
     return result, trainer.metrics.state_dict(), state, calls, trainer.exchanges
 
 
 @pytest.mark.parametrize(
-    ("world", "count", "config"),
+    ("world", "count", "config", "recent"),
     [
-        (2, 413, TrainConfig(batch_size=40, window=200, sync_every=1)),
-        (3, 31, TrainConfig(batch_size=2, window=20, sync_every=10)),
+        (2, 413, TrainConfig(batch_size=40, window=200, sync_every=1), 1.0),
+        (2, 413, TrainConfig(batch_size=2, window=200), 2.0),
+        (3, 31, TrainConfig(batch_size=2, window=20, sync_every=10), 1.0),
+        (2, 413, TrainConfig(batch_size=2, window=200, sync_every=6), 1.0),
     ],
-    ids=["uneven parts", "a process without rows"],
+    ids=["uneven parts", "steps as long as recent errors last", "a process without rows", "exchanged later"],
 )
-def test_equal_to_one_process(world, count, config, in_processes, make_model, make_rows, schema):
+def test_equal_to_one_process(request, world, count, config, recent, in_processes, make_model, make_rows, schema):
     rows = make_rows(count)
-    together = in_processes(world, _train, make_model, rows, schema, config)
-    alone = _train(0, make_model, rows, schema, config)
-    plain = StreamTrainer(_model(make_model), config)
+    together = in_processes(world, _train, make_model, rows, schema, config, recent)
+    alone = _train(0, make_model, rows, schema, config, recent)
+    plain = StreamTrainer(_model(make_model, recent), config)
     plain.run(_data(rows, schema).from_start())
     state = plain.model.state_dict()
     for result, metrics, found, calls, exchanges in together:
@@ -79,7 +84,10 @@ def test_equal_to_one_process(world, count, config, in_processes, make_model, ma
             *(f"evidence.{part}" for part in ("total", "sample.numerical", "sample.label", "sample.seen")),
         ):
             assert torch.equal(found[name], state[name]), name
-        if config.sync_every == 1:  # and all else but for rounding
+        steps = -(-count // config.batch_size)
+        later = "exchanged later" in request.node.name
+        assert (exchanges < steps) == later
+        if not later:  # all else is that of one process too, but for rounding
             for name, tensor in found.items():
                 torch.testing.assert_close(tensor, state[name], rtol=1e-3, atol=1e-4, equal_nan=True, msg=name)
 
@@ -254,7 +262,8 @@ def test_restored_from_its_own_store_to_the_same_bits(make_model, make_rows, sch
                 raise InterruptedError
 
         with CheckpointStore(folder) as store:
-            trainer = ProcessTrainer(make_model(), config, Processes(), store=store, callbacks=[stop])
+            model = make_model(evidence={"recent": 4.0})  # less than a step: some scores are not exchanged yet
+            trainer = ProcessTrainer(model, config, Processes(), store=store, callbacks=[stop])
             trainer.run(_data(rows, schema).from_start())
         return trainer.model.state_dict()
 

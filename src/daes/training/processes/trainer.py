@@ -48,8 +48,9 @@ class ProcessTrainer(StreamTrainer):
     A step equals that of one process with the whole batch: gradients are the mean over all its rows. Statistics that
     are counted rather than learned (distributions, vocabularies, evidence), metrics, callbacks and records need the
     whole stream and its scores. So the processes exchange the scores of their parts, after every
-    `TrainConfig.sync_every` rows, or whenever the stream has grown by 1/50 if that is less. All rows are then processed
-    once, in the order of the stream: statistics are, bit for bit, those of one process that has read the same rows.
+    `TrainConfig.sync_every` rows, or whenever the stream has grown by 1/50 if that is less, and after every step that
+    is no longer than the half-life of recent errors, which would be too old later. All rows are then processed once,
+    in the order of the stream: statistics are, bit for bit, those of one process that has read the same rows.
     Every exchange checks that they are equal in all processes. In between, rows are encoded and scored with the
     statistics of the last exchange. With an exchange after every step (`sync_every=1`) the result differs from that of
     one process only by the rounding of gradients.
@@ -165,9 +166,16 @@ class ProcessTrainer(StreamTrainer):
             self.step.learn(own, row)
         self._unexchanged.append(_Unexchanged(batch, logits, learned=len(self.bad_batches) == bad, observed=first))
         self._set_waiting()
-        here = int(self._position["row"])
-        if first or here - self._exchanged_at >= min(self.config.sync_every, self._exchanged_at / _GROWTH):
+        if first or int(self._position["row"]) - self._exchanged_at >= self._most_unexchanged:
             self._exchange()
+
+    @property
+    def _most_unexchanged(self) -> float:
+        """Number of rows after which scores are exchanged."""
+        recent = self.model.evidence.recent
+        if recent is not None and self.config.batch_size <= recent.half_life:
+            return 0
+        return min(self.config.sync_every, self._exchanged_at / _GROWTH)
 
     def _fetch(self, own: DeviceBatch) -> None:
         """Fetch the rows of a divided table that this batch looks up; called in all processes, also without rows."""
