@@ -352,6 +352,40 @@ def test_a_saved_classifier_goes_on_to_the_same_bits(clicks, labels, tmp_path):
         again.predict(frame.drop(columns="city"))
 
 
+def test_calls_with_and_without_weights_may_follow_each_other(clicks, tmp_path):
+    frame, y = clicks
+    model = StreamingClassifier(batch_size=50)
+    model.partial_fit(frame[:500], y[:500])
+    model.partial_fit(frame[500:1000], y[500:1000], sample_weight=np.full(500, 0.5))
+    model.partial_fit(frame[1000:1500], y[1000:1500])
+    assert model._recent_.sample().weight[[0, -1]].tolist() == [1, 1]
+    assert np.isfinite(model.feature_importances_).all()
+    model.save(tmp_path / "model")
+    loaded = StreamingClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.feature_importances_, model.feature_importances_)
+
+
+def test_a_classifier_is_saved_with_the_optimiser_that_it_was_fitted_with(clicks, tmp_path):
+    frame, y = clicks
+    columns = frame.columns[:2]
+    model = StreamingClassifier(batch_size=50, numerical=columns, exclude=columns[:0]).fit(frame, y)
+    model.set_params(optimizer="adam")
+    model.save(tmp_path / "model")
+    loaded = StreamingClassifier.load(tmp_path / "model")
+    assert (loaded.optimizer, loaded.numerical, loaded.exclude) == ("adagrad", ["price", "age"], [])
+    for one in (model, loaded):
+        one.partial_fit(frame[:100], y[:100])
+    np.testing.assert_array_equal(loaded.decision_function(frame), model.decision_function(frame))
+
+
+def test_an_array_that_must_not_be_written_is_copied(clicks):
+    frame, y = clicks
+    rows = np.ascontiguousarray(frame[["price", "age"]], np.float32)
+    rows.flags.writeable = False  # as joblib shares it; torch warns of such an array, once per process
+    model = StreamingClassifier().fit(rows, y)
+    assert model._batch(rows).numerical.flags.writeable
+
+
 def test_a_classifier_of_modules_is_saved_by_their_names(clicks, tmp_path):
     frame, y = clicks
     model = StreamingClassifier(DAES(2, 8, num_meta=5), DeepFM(3, 8, hidden=(16,)), batch_size=500).fit(frame, y)

@@ -180,8 +180,13 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         from daes.storage.state_file import write_state
 
         check_is_fitted(self, "model_")
-        config = self.model_.config
+        config, training = self.model_.config, self.step_.config
         parameters = self.get_params(deep=False)
+        for name, value in parameters.items():
+            if hasattr(value, "tolist"):  # names as an array or an index
+                parameters[name] = value.tolist()
+        for name in ("optimizer", "learning_rate", "amp", "bad_batch"):  # of the step, whatever was set since
+            parameters[name] = getattr(training, name)
         # A module is saved by its registered name and its options, as CTRModel.save_pretrained does.
         self.model_.check_registered()
         for given, name in (("method", "embedding"), ("backbone", "backbone")):
@@ -200,7 +205,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "columns": self._columns_,
             "named": hasattr(self, "feature_names_in_"),
             "validation_loss": self.validation_loss_,
-            "batch_size": self.step_.config.batch_size,
+            "batch_size": training.batch_size,
             "step": self.step_.state_dict(),
             "random": self._random_,
             "recent": self._recent_.state_dict(),
@@ -401,7 +406,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if reset:
             self._columns_ = [f"x{i}" for i in range(array.shape[1])]
             self.schema_ = Schema(None, tuple(self._columns_), ())
-        return Batch(np.ascontiguousarray(array), np.empty((len(array), 0), np.int64))
+        return Batch(np.require(array, requirements=["C", "W"]), np.empty((len(array), 0), np.int64))
 
     def _infer_schema(self, table: Any) -> Schema:
         inferred = infer_schema(

@@ -1,6 +1,8 @@
 """Tasks in processes, some of which die."""
 
 import signal
+import subprocess
+import sys
 import time
 from multiprocessing import active_children
 
@@ -49,3 +51,26 @@ def test_a_process_that_dies_between_two_tasks_takes_no_other_with_it(tmp_path, 
             while len(set(active_children()) - others) > 1:  # until the first process is gone
                 time.sleep(0.01)
     assert found == {0: 0, 1: 1, 2: WorkerExit(7), 3: 3}
+
+
+def test_processes_end_quietly_if_the_one_that_started_them_was_killed(tmp_path):
+    (tmp_path / "main.py").write_text(
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from daes.experiments.workers import run_tasks\n"
+        "def task(folder, item, note):\n"
+        "    (folder / f'begun {item}').touch()\n"
+        "    while not (folder / 'killed').exists(): time.sleep(0.01)\n"
+        "    return item\n"
+        "if __name__ == '__main__':\n"
+        "    list(run_tasks(task, Path(sys.argv[1]), range(2), jobs=2))\n"
+    )
+    process = subprocess.Popen([sys.executable, tmp_path / "main.py", tmp_path], stderr=subprocess.PIPE)
+    while len(list(tmp_path.glob("begun *"))) < 2:
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    (tmp_path / "killed").touch()
+    assert process.stderr.read() == b""  # at its end all of them have ended
+    process.stderr.close()

@@ -1,12 +1,16 @@
 """Rows that wait for labels of another topic, against a join in memory."""
 
+import errno
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from daes.model import CTRModel
+from daes.storage import checkpoint
+from daes.storage.checkpoint import CheckpointStore, CheckpointWarning
 from daes.storage.segments import Segments
 from daes.stream.batch import Batch
 from daes.stream.dataset import Dataset
@@ -73,9 +77,16 @@ def simulated(seed=0):
 
 
 def join_of(labels, **options):
-    segments = options.pop("segments", None)
     late = LateLabels("nats://localhost/CLICKS", "id", WINDOW, **options)
-    return LabelJoin(LabelReader(Log("labels", labels), "id", "click"), late, 50, segments)
+    return LabelJoin(LabelReader(Log("labels", labels), "id", "click"), late, 50)
+
+
+def spilling_join(labels, store):
+    """A join with the features of most rows on disk, in segments of 50 rows."""
+    join = join_of(labels, max_pending=60, overflow="spill")
+    join.rows.segments = Segments(store.directory.parent / "pending", store)
+    join.rows._segment_rows = 50
+    return join
 
 
 def data_of(impressions, limit=ROWS):
@@ -199,10 +210,8 @@ def test_rows_may_be_spilled_to_disk_and_nothing_changes(make_model, tmp_path):
     impressions, labels, _ = simulated()
     whole, seen, result = train(make_model, join_of(labels), data_of(impressions))
 
-    def spilling():
-        join = join_of(labels, max_pending=60, overflow="spill", segments=Segments(tmp_path / "pending", keep=1))
-        join.rows._segment_rows = 50
-        return join
+    store = CheckpointStore(tmp_path / "checkpoints", keep=1)
+    spilling = lambda: spilling_join(labels, store)  # noqa: E731
 
     most = []
     note = lambda trainer, batch, logits: most.append(trainer.waiting.rows.spilled)  # noqa: E731
@@ -225,11 +234,37 @@ def test_rows_may_be_spilled_to_disk_and_nothing_changes(make_model, tmp_path):
     data = data_of(impressions)
     data.seek(state["position"])
     assert again.run(data, resume=False).metrics == result.metrics
-    for _ in range(4):
-        again.state_dict()
+    for step in range(2):
+        store.save(step, again.state_dict())
+    again.state_dict()
     assert list((tmp_path / "pending").glob("*.segment")) == []
     assert len(seen.labels) == ROWS
     assert whole.waiting.rows.spilled == 0
+
+
+def test_rows_on_disk_are_kept_for_a_checkpoint_while_later_ones_cannot_be_written(make_model, tmp_path, monkeypatch):
+    impressions, labels, _ = simulated()
+    config = replace(CONFIG, checkpoint_every=50)
+    result = StreamTrainer(make_model(schema=SCHEMA), config, waiting=join_of(labels)).run(data_of(impressions))
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def act(trainer, batch, logits):
+        if trainer.rows == 300:
+            trainer.store.wait()
+            monkeypatch.setattr(checkpoint, "write_encoded", full)
+        if trainer.rows == 900:
+            raise RuntimeError("killed")
+
+    killed, warned = pytest.raises(RuntimeError, match="killed"), pytest.warns(CheckpointWarning, match="No space left")
+    with killed, warned, CheckpointStore(tmp_path / "checkpoints", keep=1) as store:
+        options = {"waiting": spilling_join(labels, store), "store": store, "callbacks": [act]}
+        StreamTrainer(make_model(schema=SCHEMA), config, **options).run(data_of(impressions))
+    monkeypatch.undo()
+    with CheckpointStore(tmp_path / "checkpoints", keep=1) as store:
+        again = StreamTrainer(make_model(schema=SCHEMA), config, waiting=spilling_join(labels, store), store=store)
+        assert again.run(data_of(impressions)).metrics == result.metrics
 
 
 def test_rows_with_the_key_of_a_row_that_waits_are_counted(make_model):

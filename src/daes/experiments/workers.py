@@ -127,9 +127,7 @@ def _work(connection: Connection, task: Task, shared: Any, threads: int) -> None
     # The terminal sends an interrupt to all processes; only the parent reacts to it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(threads)
-    while True:
-        try:
+    with suppress(EOFError, ConnectionError):  # the parent has ended
+        while True:
             item = connection.recv()
-        except EOFError:
-            return
-        connection.send((True, task(shared, item, lambda message: connection.send((False, message)))))
+            connection.send((True, task(shared, item, lambda message: connection.send((False, message)))))

@@ -84,6 +84,8 @@ class CheckpointStore:
         self.directory = Path(directory)
         self.keep = keep
         self.map_above = map_above
+        self.added = 0
+        """How many checkpoints of further steps were written."""
         self._lock = WriterLock(self.directory / "lock")
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
@@ -227,6 +229,7 @@ class CheckpointStore:
                 f"the checkpoint of step {step} could not be written to {self.path(step)}: {error.strerror or error}; "
                 + (f"the checkpoints of steps {before} are unchanged" if before else "there is no earlier one")
             ) from error
+        self.added += step not in before
         for old in self.steps()[: -self.keep]:
             try:
                 self.path(old).unlink(missing_ok=True)

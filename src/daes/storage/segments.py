@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from daes.storage.checkpoint import CheckpointStore
 from daes.storage.durable import remove_temporary_files
 from daes.storage.state_file import read_state, write_state
 
@@ -14,23 +15,23 @@ _ENDING = ".segment"
 class Segments:
     """Files of arrays in a folder, each written once under a unique name.
 
-    Older checkpoints may still refer to a file that was dropped, so it is removed after `keep` further checkpoints.
+    Checkpoints may still refer to a file that was dropped, so it is removed once they have been replaced by later ones.
 
     Args:
         folder: the folder, created when the first file is written.
-        keep: number of checkpoints that are kept.
+        store: the checkpoints.
 
     >>> import tempfile
-    >>> segments = Segments(tempfile.mkdtemp())
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> segments = Segments(folder / "pending", CheckpointStore(folder / "checkpoints"))
     >>> name = segments.write({"rows": 3})
     >>> segments.read(name)
     {'rows': 3}
     """
 
-    def __init__(self, folder: str | Path, keep: int = 3) -> None:
+    def __init__(self, folder: str | Path, store: CheckpointStore) -> None:
         self.folder = Path(folder)
-        self._keep = keep
-        self._checkpoints = 0
+        self.store = store
         self._dropped: list[tuple[int, str]] = []
 
     def write(self, arrays: Mapping[str, Any]) -> str:
@@ -45,13 +46,12 @@ class Segments:
         return found
 
     def drop(self, name: str) -> None:
-        """Mark a file as needed only by older checkpoints."""
-        self._dropped.append((self._checkpoints, name))
+        """Mark a file as needed only by checkpoints of now or before, one of which may still be being written."""
+        self._dropped.append((self.store.added, name))
 
-    def checkpoint(self) -> None:
-        """Called before a checkpoint is written: remove files that no kept checkpoint refers to."""
-        self._checkpoints += 1
-        while self._dropped and self._checkpoints - self._dropped[0][0] > self._keep + 1:
+    def clean(self) -> None:
+        """Remove files that no checkpoint refers to."""
+        while self._dropped and self.store.added - self._dropped[0][0] > self.store.keep:
             (self.folder / self._dropped.pop(0)[1]).unlink(missing_ok=True)
 
     def recover(self, names: Iterable[str]) -> None:

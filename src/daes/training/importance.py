@@ -1,7 +1,7 @@
 """Which columns the predictions of a model depend on: permutation importance on recent rows, and evidence."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -214,8 +214,12 @@ class RecentRows:
 
     def _copy(self) -> None:
         """Copy the rows out of the batches of which they are views, so that these can be freed."""
-        if self._parts:
-            self._places, self._parts = [np.concatenate(self._places)], [Batch.concat(self._parts)]
+        parts = self._parts
+        if any(part.weight is not None for part in parts):  # a `partial_fit` may have weights, and the next one none
+            ones = np.ones(max(map(len, parts)), np.float32)
+            parts = [replace(part, weight=ones[: len(part)]) if part.weight is None else part for part in parts]
+        if parts:
+            self._places, self._parts = [np.concatenate(self._places)], [Batch.concat(parts)]
         self._copied_at = self.rows
 
     def sample(self) -> Batch | None:
@@ -237,12 +241,12 @@ class RecentRows:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to continue with the same rows."""
-        together = Batch.concat(self._parts) if self._parts else None
+        self._copy()
         return {
             "rows": self.rows,
             "spacing": self._spacing,
             "places": np.concatenate([np.empty(0, np.int64), *self._places]),
-            "kept": {} if together is None else together.arrays(),
+            "kept": self._parts[0].arrays() if self._parts else {},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from daes.choices import check_choice
-from daes.storage.segments import Segments
 from daes.stream.batch import Batch, KeyedBatch
 from daes.stream.messages import LabelReader
 from daes.training.config import OVERFLOW
@@ -85,19 +84,16 @@ class LabelJoin:
         labels: the messages with the labels.
         config: how long to wait for labels, and what to do if too many rows wait.
         batch_size: rows per step.
-        segments: where features are spilled to.
     """
 
     late = True
 
-    def __init__(
-        self, labels: LabelReader, config: LateLabels, batch_size: int, segments: Segments | None = None
-    ) -> None:
+    def __init__(self, labels: LabelReader, config: LateLabels, batch_size: int) -> None:
         self.labels = labels
         self.counts = LabelCounts()
         self._batch_size, self._window = batch_size, round(config.window * _SECOND)
         self._max_pending, self._overflow = config.max_pending, config.overflow
-        self.rows = PendingRows(segments if config.overflow == "spill" else None, config.max_pending)
+        self.rows = PendingRows(config.max_pending)
         self._last_read = 0.0
         self._unassigned: dict[int, tuple[int, float]] = {}
         """Labels whose rows have not arrived, by key: when they were sent, and the label."""

@@ -32,17 +32,17 @@ class PendingRows:
     """A queue of scored rows; labels are assigned by key, and rows leave at the front.
 
     Args:
-        segments: where the features of rows beyond `most_in_memory` go; None to keep all in memory. About 150 bytes of
-            such a row stay in memory: key, time, score, label, and its entry in the index.
-        most_in_memory: rows whose features are kept in memory.
+        most_in_memory: rows whose features are kept in memory, if there are `segments`.
     """
 
     _segment_rows = 8192
     """Smallest number of rows of a segment."""
 
-    def __init__(self, segments: Segments | None, most_in_memory: int) -> None:
+    def __init__(self, most_in_memory: int) -> None:
         self.count = 0
-        self.segments = segments
+        self.segments: Segments | None = None
+        """Where the features of further rows go; None to keep all in memory. About 150 bytes of such a row stay in
+        memory: key, time, score, label, and its entry in the index."""
         self._most = most_in_memory
         self._first = 0
         self._in_memory = 0
@@ -113,7 +113,7 @@ class PendingRows:
     def state_dict(self) -> dict[str, Any]:
         """The rows, and the names of the segments."""
         if self.segments is not None:
-            self.segments.checkpoint()
+            self.segments.clean()
         pieces = [
             {**vars(piece), "features": piece.features if isinstance(piece.features, str) else piece.features.arrays()}
             for piece in self._pieces

@@ -170,7 +170,7 @@ def train_run(
         ctr_model = make().to(processes.device(device))
         consumed, results = ConsumedRows(data), RunResults(data, ctr_model, config.window)
         monitor, recent, bad_rows = results.monitor, results.recent, results.bad_rows
-        join = None if labels is None else _join(labels, data, config, keep)
+        join = None if labels is None else _join(labels, data, config)
         watching: dict[str, Any] = {
             "callbacks": [consumed, monitor, recent, *callbacks],
             "on_record": [results.write_progress, *on_record],
@@ -209,8 +209,8 @@ def train_run(
                     CheckpointStore(written.checkpoints, keep=keep, map_above=map_above)
                 )
                 results.folder = written
-                if join is not None and join.rows.segments is not None:
-                    join.rows.segments.folder = written.pending
+                if join is not None and labels is not None and labels.overflow == "spill":
+                    join.rows.segments = Segments(written.pending, trainer.store)
                 if not written.is_run or (data.is_live and not trainer.store.steps()):
                     _write_config(written, description, ctr_model, device, options)
         written = RunFolder(processes.gather(written.path)[0])
@@ -270,14 +270,14 @@ def _find_model(
     return partial(CTRModel.from_sample, data.schema, sample, **model), len(sample)
 
 
-def _join(labels: LateLabels, data: Dataset, config: TrainConfig, keep: int) -> LabelJoin:
+def _join(labels: LateLabels, data: Dataset, config: TrainConfig) -> LabelJoin:
     """The queue in which rows wait for the labels of another topic."""
     if not isinstance(data.source, MessageSource) or data.source.key != labels.key:
         raise ValueError(f"labels are joined to messages opened with key={labels.key!r}, got {data.name}")
     if config.label_delay:
         raise ValueError(f"label_delay is for labels that come with their rows, got {config.label_delay} and labels")
     reader = LabelReader(connect(labels.topic), labels.key, data.schema.label)
-    return LabelJoin(reader, labels, config.batch_size, Segments("pending", keep))
+    return LabelJoin(reader, labels, config.batch_size)
 
 
 def _check_limit(data: Dataset, rows: int) -> None:
