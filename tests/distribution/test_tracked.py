@@ -55,6 +55,14 @@ def test_reading_the_same_levels_does_not_sort_again(monkeypatch):
         reservoir.quantile(DECILES)
 
 
+@pytest.mark.parametrize("make", [JumpReservoir, Reservoir])
+def test_other_levels_of_a_sample_that_has_grown_since_it_was_sorted(make):
+    reservoir = make(2000, tolerance=0.1)
+    for start, levels in ((0, [0.5]), (1000, [0.25, 1.0]), (1050, [0.0, 0.9, 1.0]), (1090, [1.0])):
+        reservoir.update(np.arange(start, max(start + 40, 1000), dtype=float))
+        assert rank_error(reservoir.sample, np.array(levels), reservoir.quantile(levels)) <= 0.1 * reservoir.count
+
+
 def test_other_levels_more_levels_and_no_tolerance_are_read_from_the_sorted_sample():
     rng = np.random.default_rng(0)
     many = np.linspace(0, 1, TrackedQuantiles.MOST_LEVELS + 1)

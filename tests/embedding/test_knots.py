@@ -64,6 +64,12 @@ def test_standardised_values_are_clamped_and_a_constant_has_none() -> None:
     assert result.tolist() == [[0.0, 0.0], [4.0, 0.0], [-4.0, 0.0]]
 
 
+def test_a_deviation_whose_half_is_nothing_is_that_of_a_constant() -> None:
+    known = FeatureKnots(torch.tensor([[0.0, 2.8e-45]]))
+    assert known.scale.item() == 2.0**-149
+    assert known.standardised(torch.tensor([[0.0], [2.8e-45]])).tolist() == [[0.0], [0.0]]
+
+
 def test_fixed_knots_observe_nothing() -> None:
     known = FeatureKnots(torch.tensor([[0.0, 1.0]]))
     known.observe(torch.full((3, 1), 9.0))

@@ -246,6 +246,28 @@ def test_errors_follow_bins_that_are_cut_anew():
         assert z[:, place].tolist() == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.parametrize(("after", "chosen_at"), [(2, 4), (10, 16), (16, 16), (60, 64), (1000, 1024)])
+def test_fields_are_chosen_when_bins_are_cut_the_first_time_after_so_many_rows(after, chosen_at):
+    made = EvidenceInputs(Evidence(choose_after=after, pairs=1, bins=2, pair_bins=2, pair_cells=11), 2, [], 0)
+    numbers = torch.randn(chosen_at, 2, generator=torch.Generator().manual_seed(0))
+    numbers[:2, 0] = numbers[2:4, 0] = torch.tensor([1.0, -1.0])  # two cells, each of several rows
+    labels = (numbers > 0).sum(1).eq(1).float()
+    for row in range(chosen_at):
+        assert not made.combinations.are_chosen
+        one = slice(row, row + 1)
+        made.update(numbers[one], torch.empty(1, 0, dtype=torch.int64), labels[one], torch.zeros(1))
+    assert made.combinations.are_chosen
+
+
+def test_fields_are_chosen_as_soon_as_there_are_scores():
+    made = EvidenceInputs(Evidence(choose_after=64, pairs=1, bins=2, pair_bins=2, pair_cells=11), 2, [], 0)
+    numbers, labels, none = torch.randn(260, 2), torch.arange(260) % 2.0, torch.empty(260, 0, dtype=torch.int64)
+    made.update(numbers[:200], none[:200], labels[:200])
+    assert not made.combinations.are_chosen
+    made.update(numbers[200:], none[200:], labels[200:], torch.zeros(60))
+    assert made.combinations.are_chosen
+
+
 def test_the_interaction_is_among_the_chosen():
     made, _ = evidence()
     assert [0, 2, -1] in made.combinations.fields.tolist()

@@ -132,6 +132,12 @@ def test_schemas_of_one_kind(schema):
     assert_same(trained(schema))
 
 
+def test_a_standardised_value_that_changes_up_to_the_largest_number():
+    model = trained()
+    model.numerical.distributions.scale.fill_(1e38)
+    assert_same(model)
+
+
 def test_other_networks_and_tables():
     assert_same(trained(backbone_options={"hidden": (6,), "slope": 0.0}))
     assert_same(trained(categorical_options={"mode": "vocabulary", "min_count": 2}))

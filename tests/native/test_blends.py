@@ -42,6 +42,15 @@ def test_places_among_knots(knots, plainly):
             torch.testing.assert_close(one, other, rtol=1e-5, atol=2e-6)
 
 
+def test_a_deviation_whose_half_is_nothing_is_that_of_a_constant():
+    module = build_embedding("daes", 1, 4)
+    values = torch.tensor([0.0, 2.8e-45]).repeat(10).unsqueeze(1)
+    fields, plain = module.outputs(values)
+    assert module.distributions.scale.item() == 2.0**-149
+    assert (plain[:, 1] == 0).all()
+    assert fields.isfinite().all()
+
+
 @pytest.mark.parametrize("beta", [0.3, 1.0])
 @pytest.mark.parametrize("options", [{}, {"basis": "hat", "knots": 40, "linear": "value", "plain": ["score", "value"]}])
 @pytest.mark.parametrize(

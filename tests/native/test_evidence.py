@@ -35,6 +35,16 @@ def test_evidence(options, plainly, make_values):
         torch.testing.assert_close(state[name], plain[name], rtol=1e-12, atol=0, equal_nan=True, msg=name)
 
 
+@pytest.mark.parametrize("strength", [0.01, 5.0, 20.0, 1e6])
+def test_cells_never_seen_say_exactly_nothing(strength):
+    """Adagrad would make a whole step of a rounding error."""
+    counted = EvidenceInputs(Evidence(strength=strength), num_numerical=1, offsets=[0], table_rows=3)
+    numbers, rows, unseen = torch.ones(1, 1), torch.ones(1, 1, dtype=torch.int64), torch.full((1, 1), 2)
+    for label in (0.0, 1.0, 0.0, 0.0, 0.0, 1.0) * 5:
+        assert counted(torch.full((1, 1), torch.nan), unseen).tolist() == [[0.0, 0.0, -1.0]]
+        counted.update(numbers, rows, torch.tensor([label]))
+
+
 @pytest.mark.parametrize(("numbers", "rows"), [((3, 1), (2, 1)), ((2, 2), (2, 1)), ((2, 1), (2, 2)), ((2, 1), (3, 1))])
 def test_evidence_of_other_shapes_is_refused(numbers, rows):
     counted = EvidenceInputs(Evidence(), 1, [0], 7)

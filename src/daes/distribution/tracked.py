@@ -33,7 +33,7 @@ class TrackedQuantiles:
         self.num_points = levels.size
         self._key = levels.tobytes()
         self._addresses: arrays.Addresses | None = None
-        self._place(np.arange(levels.size), self._ranks() - 1)
+        self._place(np.arange(levels.size), rank_of(levels, ordered.size).astype(np.int64) - 1)
 
     def answers(self, levels: Floats) -> bool:
         """Whether these are the levels tracked."""

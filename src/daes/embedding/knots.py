@@ -95,7 +95,7 @@ class FeatureKnots(KeepsSinglePrecision):
 
     def standardised(self, values: Tensor) -> Tensor:
         """(x − centre) / scale, clamped to ±4; 0 for a constant feature."""
-        spread = torch.where(self.scale > 0, self.scale, torch.inf)
+        spread = torch.where(self.scale / 2 > 0, self.scale, torch.inf)
         deviation = (values / 2 - self.centre / 2) / (spread / 2)  # halves cannot overflow
         return deviation.clamp(-FARTHEST_DEVIATION, FARTHEST_DEVIATION)
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, pad
 
-_LARGEST = torch.finfo(torch.float32).max
+LARGEST = torch.finfo(torch.float32).max
 _NEGLIGIBLE = 1e-9
 """Coefficients up to this are rounding errors."""
 _VALUES = 256
@@ -64,7 +64,7 @@ class NumberTables(nn.Module):
         self.register_buffer("cuts", starts.view(-1, self._size))
         self.register_buffer("blocks", starts[:, self._size :: self._size].contiguous())
         self.register_buffer("first", torch.arange(len(cuts), dtype=torch.int32) * blocks)
-        self._starts = starts.nan_to_num(0.0, neginf=-_LARGEST)
+        self._starts = starts.nan_to_num(0.0, neginf=-LARGEST)
         self._tabulate_pieces(starts, functions)
 
     def _tabulate_pieces(self, starts: Tensor, functions: Callable[[Tensor], Tensor]) -> None:
@@ -81,7 +81,7 @@ class NumberTables(nn.Module):
         self.coefficients = nn.ParameterList(one.float() for one in coefficients).requires_grad_(False)
         # Both infinite numbers are to have t = ∞: below the first cut widths are negative.
         below = starts == -torch.inf
-        left = torch.where(below, _LARGEST, first)
+        left = torch.where(below, LARGEST, first)
         width = torch.where(below, -1.0, torch.where(last > first, last - first, 1.0))
         self.register_buffer("left", self._rows(left.unsqueeze(-1), torch.zeros(len(left), 1)))
         self.register_buffer("width", self._rows(width.unsqueeze(-1), torch.ones(len(left), 1)))

@@ -82,6 +82,11 @@ class Combinations(KeepsPrecision):
         self._ratings = torch.empty(0 if division is None else most, dtype=torch.float64)
         return [] if division is None else [self.errors, self._ratings]
 
+    @property
+    def are_chosen(self) -> bool:
+        """Whether there are any fields to combine; reading it waits for a device."""
+        return bool((self.fields[:, 0] != _NONE).any())
+
     def places(self, values: Tensor) -> Tensor:
         """The cell of each combination, (B, K), counted through all of them."""
         count, cells, _ = self.errors.shape

@@ -262,7 +262,7 @@ class EvidenceCounting(EvidenceState):
         total, labels = float(self.total[0]), labels.float()
         found.read(values, labels, logits, total, found.reading(range(self._numbers)))
         four_times = before.bit_length() // 2 < sample.count.bit_length() // 2  # as many rows as at the last choice
-        if before < self.options.choose_after or four_times:
+        if four_times or not found.are_chosen:
             found.choose(values, labels, logits, total, lambda: self.strength_by_column().tolist())
 
     def _fade(self, rows: int) -> None:

@@ -22,7 +22,7 @@ from daes.embedding import DAES, CategoricalEmbedding, NumericalEmbedding
 from daes.embedding.efd import EFD
 from daes.embedding.interpolation import value_at
 from daes.embedding.knots import FARTHEST_DEVIATION
-from daes.embedding.pieces import NumberTables
+from daes.embedding.pieces import LARGEST, NumberTables
 from daes.embedding.vocabulary import FIRST
 from daes.evidence import EvidenceInputs
 from daes.native.network import Network
@@ -223,7 +223,8 @@ def _cuts(numbers: NumericalEmbedding, plain: Collection[str], edges: Tensor) ->
         found.append(knots)
         if "value" in inputs:
             ends = torch.tensor([[-FARTHEST_DEVIATION, FARTHEST_DEVIATION]], dtype=torch.float64)
-            found.append(known.centre.unsqueeze(1) + known.scale.unsqueeze(1) * ends)
+            farthest = known.centre.unsqueeze(1) + known.scale.unsqueeze(1) * ends
+            found.append(farthest.clamp(-LARGEST, LARGEST))
         if "score" in inputs:
             lowest = torch.special.ndtri(torch.tensor(0.5 / count, dtype=torch.float64)).item()
             scores = torch.linspace(lowest, -lowest, round(-2 * lowest / _SCORE_STEP) + 2, dtype=torch.float64)

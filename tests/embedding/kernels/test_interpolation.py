@@ -154,6 +154,16 @@ def test_contexts_per_row_that_kernels_do_not_take_go_the_plain_way(kernel_devic
     assert method(values, context).shape == (5, 3, dim)
 
 
+def test_a_deviation_whose_half_is_nothing_is_that_of_a_constant(kernel_device):
+    method = make("daes", 3, 4)
+    method.distributions.scale.fill_(2.0**-149)
+    method.distributions.centre.zero_()
+    method.to(kernel_device)
+    fields, plain = method.outputs(torch.zeros(5, 3, device=kernel_device))
+    assert (plain[:, 3:] == 0).all()
+    assert fields.isfinite().all()
+
+
 def test_the_cpu_goes_the_plain_way_by_itself():
     assert not kernels.usable(torch.ones(1))
 

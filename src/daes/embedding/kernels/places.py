@@ -78,7 +78,7 @@ def basis_weights(cell, inside, column, K: tl.constexpr, M: tl.constexpr, R: tl.
 def unit_input(KIND: tl.constexpr, x, rank, known, centre, scale, HALF: tl.constexpr):
     """An input of unit scale, see `FeatureKnots.input`; HALF is half a knot."""
     if KIND == 1:
-        spread = tl.where(scale > 0, scale, float("inf"))
+        spread = tl.where(scale * 0.5 > 0, scale, float("inf"))
         deviation = (x * 0.5 - centre * 0.5) / (spread * 0.5)
         result = tl.minimum(tl.maximum(deviation, -4.0), 4.0)
     elif KIND == 2:

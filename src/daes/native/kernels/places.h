@@ -47,7 +47,7 @@ INLINE void find_knots(const float *restrict value, const int64_t lanes, const f
 INLINE void find_lanes(const float *restrict values, const int64_t lanes, const float *restrict own, int64_t K,
                        float centre, float scale, int64_t M, feature_places *restrict found, const int plain) {
     const float half = (float)(0.5 / K), ratio = (float)((double)M / K);
-    const int known = !isnan(own[0]), spread = scale > 0;
+    const int known = !isnan(own[0]), spread = scale / 2 > 0;
     float value[SIDE], left[SIDE], right[SIDE];
     int32_t passed[SIDE], missing[SIDE];
     for (int64_t i = 0; i < lanes; i++) {

@@ -8,7 +8,7 @@
 INLINE void past_clicks(const evidence *e, const found_cells *of) {
     const double prior = click_rate(e), more = e->strength * prior, less = e->strength * (1 - prior);
     const int64_t count = counted_cells(e, of);
-    const float base = (float)click_logit(e);
+    const float base = log_of((float)more / (float)less); /* as of a cell never seen, whose odds are 0 exactly then */
     for (int64_t start = 0; start < count; start += CELLS) {
         const int64_t here = count - start < CELLS ? count - start : CELLS, *cells = of->cells + start;
         double views[CELLS] = {0}, clicks[CELLS] = {0};
