@@ -37,6 +37,15 @@ def warnings(values: list[str], tmp_path: Path, name: str = "x", **options: obje
             ["1", "2"] * 50 + ["?"],
             "though 99.0% of its values are numbers; '?' is not. If",
         ),
+        (
+            [*map(str, range(40)), "?", "?"] * 20 + ["?"] * 300,
+            "though 70.2% of its values are numbers; '?' is not. If that means missing: --missing '?'",
+        ),
+        ([*map(str, range(990, 1000)), "1,000"] * 9, "thousands separators (1,000): without these it would be"),
+        ([*map(str, range(100)), "3,5"] * 2, "decimal comma: --decimal ,"),
+        ([*(f"{number}.5" for number in range(100)), "3,5"] * 2, "99.0% of its values are numbers; '3,5' is not"),
+        ([f" {10**18 + number % 9} " for number in range(100)], "more digits than a number can keep: list it in"),
+        (["01/02/2026", "31.12.2026 10:00", "2026-01-31", "Thu, 01 Jan 2026"] * 40, "looks like dates (01/02/2026)"),
         ([f"00{number}" for number in range(100)], "looks like a code, not a number (000)"),
         ([str(10**18 + number) for number in range(100)], "a different value in nearly every row"),
         ([str(10**18 + number % 9) for number in range(100)], "more digits than a number can keep: list it in"),
@@ -49,7 +58,19 @@ def test_what_may_be_wrong(tmp_path: Path, values: list[str], part: str) -> None
     assert part in found
 
 
-@pytest.mark.parametrize("values", [["1.5", "2", "NA"] * 40, ["a", "b"] * 60, ["1", "2", "x"] * 40, ["0", "1"] * 60])
+@pytest.mark.parametrize(
+    "values",
+    [
+        *(
+            ["1.5", "2", "NA"] * 40,
+            ["a", "b"] * 60,
+            ["1", "2", "x"] * 40,
+            ["0", "1"] * 60,
+            ["1", " ", "2.5", "  "] * 40,
+        ),
+        *(["10:30", "23:59"] * 60, ["10.0.0.101", "1.10.2024.7"] * 60),
+    ],
+)
 def test_nothing_is_wrong(tmp_path: Path, values: list[str]) -> None:
     assert warnings(values, tmp_path) == []
 
@@ -72,6 +93,45 @@ def test_a_decimal_comma_that_was_told_is_a_number(tmp_path: Path) -> None:
     assert "though 99.2% of its values are numbers; '2,5O' is not. If" in typo
     assert warnings(["1", "2"] * 50, tmp_path, name="shop_id") != []
     assert warnings(["1", "2"] * 50, tmp_path, name="paid") == []
+
+
+def test_blank_and_nan_are_missing_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("click,blank,nan,spaces,word\n" + "1, ,NAN,  ,a \n0, 2.5,1.5, , b\n" * 2)
+    found = {column.name: column for column in summarize_columns(Dataset.open(path))}
+    facts = {name: (column.part, column.examples, column.missing) for name, column in found.items()}
+    assert facts["blank"] == ("numerical", ("2.5",), 0.5)
+    assert facts["nan"] == ("numerical", ("1.5",), 0.5)
+    assert facts["spaces"][0] == "unused"
+    assert facts["word"] == ("categorical", ("a ", " b"), 0)
+    table = pa.table({"click": [0, 1], "price": [float("nan"), 2.0]})
+    assert summarize_columns(Dataset.open(table))[1].missing == 0.5
+
+
+def test_a_date_as_text_is_a_category_where_another_column_is_the_time() -> None:
+    at = pa.array([1, 2], pa.timestamp("s"))
+    table = pa.table({"click": [0, 1], "born": ["1.2.1990", "3.4.1991"], "at": at})
+    assert summarize_columns(Dataset.open(table))[1].warnings == ()
+    assert "looks like dates" in summarize_columns(Dataset.open(table, exclude=["at"]))[1].warnings[0]
+
+
+def test_numbers_that_a_parquet_file_holds_as_text() -> None:
+    table = pa.table(
+        {
+            "click": [0, 1] * 50,
+            "price": [f"{number}.5" for number in range(50)] * 2,
+            "comma": [f"{number},5" for number in range(50)] * 2,
+            "odd": [*map(str, range(49)), "?"] * 2,
+            "shop": [*map(str, range(50))] * 2,
+        }
+    )
+    found = {column.name: column.warnings for column in summarize_columns(Dataset.open(table))}
+    assert found["shop"] == ()
+    assert found["price"] == ("is text, though all of its values are numbers: stored as numbers it would be numerical",)
+    assert found["comma"] == (
+        "is text that looks like numbers with a decimal comma: stored as numbers it would be numerical",
+    )
+    assert found["odd"] == ("is text, though 98.0% of its values are numbers; '?' is not. If that means missing: null",)
 
 
 def test_what_is_missing_can_be_copied_to_the_command(tmp_path: Path) -> None:

@@ -104,6 +104,29 @@ def test_what_databases_and_frames_write_for_a_missing_number(tmp_path: Path, te
     assert batch.categorical[0, 0] == hash_text(text)
 
 
+@pytest.mark.parametrize("blank", [" ", "   ", "\t", " NA "])
+def test_a_blank_number_is_missing(tmp_path: Path, blank: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"click,price,city\n1, 2.5,{blank}\n0,{blank},Bern\n")
+    schema = infer_schema(path)
+    assert (schema.numerical, schema.categorical) == (("price",), ("city",))
+    source = CsvSource(path)
+    (table,) = source.iter_tables(["price"], 8)
+    assert table.column("price").to_pylist() == [2.5, None]
+    source = CsvSource(path)
+    source.configure(bad_rows="skip")
+    (batch,) = source.iter_batches(schema, 8)
+    assert str(batch.numerical.tolist()) == "[[2.5], [nan]]"
+    assert source.bad_rows.count == 0
+
+
+def test_a_time_of_day_is_a_category(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("click,at\n1,10:30\n0,23:59:59\n")
+    assert infer_schema(path).categorical == ("at",)
+    assert next(CsvSource(path).iter_tables(["at"], 8)).to_pydict() == {"at": ["10:30", "23:59:59"]}
+
+
 def test_a_decimal_comma(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "click;price;city\n1;12,5;a\n0;-0,25;b\n")
     with pytest.raises(ValueError, match="decimal must not be the separator where no field is in quotes, got ',' as"):

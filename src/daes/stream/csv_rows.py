@@ -12,6 +12,9 @@ from daes.stream.csv_text import CsvBlocks, CsvFormat
 from daes.stream.cursor import PiecewiseCursor, Position, SourceError
 from daes.stream.files import DataFile
 
+BLANKS = " \t"
+"""What may stand around a number; alone it is a missing one."""
+
 
 class CsvCursor(PiecewiseCursor):
     """One CSV file, as a `Cursor` of the columns in `types`.
@@ -102,10 +105,7 @@ class CsvCursor(PiecewiseCursor):
         reasons = {row.number: wrong_fields(row) for row in bad}
         numbers = np.setdiff1d(np.arange(1, raw.num_rows + len(bad) + 1), list(reasons))
         table, unreadable = parse_text(raw, self._types, self._format)
-        reasons |= {int(numbers[index]): reason for index, reason in unreadable.items()}
-        if not reasons:
-            raise SourceError(f"{self._path} cannot be parsed after row {self._row}")
-        return table, reasons
+        return table, reasons | {int(numbers[index]): reason for index, reason in unreadable.items()}
 
 
 def parse_text(table: Any, types: Mapping[str, Any], format: CsvFormat) -> tuple[Any, dict[int, str]]:
@@ -117,7 +117,7 @@ def parse_text(table: Any, types: Mapping[str, Any], format: CsvFormat) -> tuple
             shown = _excerpt(columns[name][index].as_py())
             reasons.setdefault(index, f"column {name!r} must be {_type_name(kind)}, got {shown}")
     good = pa.array(np.delete(np.arange(table.num_rows), list(reasons)))
-    parsed = [_convert(column.take(good), types[name], format) for name, column in columns.items()]
+    parsed = [convert(column.take(good), types[name], format) for name, column in columns.items()]
     return _without_missing(pa.table(parsed, names=list(columns)), types, format), reasons
 
 
@@ -184,12 +184,12 @@ def parse_block(
     return table, bad
 
 
-def _convert(column: Any, kind: Any, format: CsvFormat) -> Any:
+def convert(column: Any, kind: Any, format: CsvFormat) -> Any:
     """Text, or its bytes, as a column of that type, parsed as the CSV reader does."""
     text = pc.cast(column, pa.string())
     if kind == pa.string():
         return text
-    text = _null_where(pc.utf8_trim(text, characters=" \t"), format.missing)
+    text = _null_where(pc.utf8_trim(text, characters=BLANKS), format.missing)
     if format.decimal != "." and pa.types.is_floating(kind):
         text = pc.replace_substring(pc.replace_substring(text, ".", "?"), format.decimal, ".")
     return pc.cast(text, kind)
@@ -203,7 +203,7 @@ def _null_where(column: Any, values: Sequence[str]) -> Any:
 def _find_unreadable(column: Any, kind: Any, format: CsvFormat, start: int = 0) -> list[int]:
     """The indices of values that cannot be converted, found by bisection: fast if there are few."""
     try:
-        _convert(column, kind, format)
+        convert(column, kind, format)
         return []
     except (pa.ArrowInvalid, UnicodeDecodeError):
         if len(column) == 1:
