@@ -1,6 +1,7 @@
 import csv
 import gzip
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,45 @@ def test_a_time_of_day_is_a_category(tmp_path: Path) -> None:
     path.write_text("click,at\n1,10:30\n0,23:59:59\n")
     assert infer_schema(path).categorical == ("at",)
     assert next(CsvSource(path).iter_tables(["at"], 8)).to_pydict() == {"at": ["10:30", "23:59:59"]}
+
+
+@pytest.mark.parametrize(
+    ("cells", "wanted"),
+    [
+        (["2024-01-02 03:04:05", "x", "2024-01-03 03:04:05"], "a timestamp without a time zone"),
+        (["2024-01-02T03:04:05Z", "x", "2024-01-03T03:04:05Z"], "a timestamp with a time zone"),
+        (["17", "x", "18"], "an integer"),
+    ],
+)
+def test_a_bad_time_is_a_bad_row_and_the_others_are_times(tmp_path: Path, cells: list[str], wanted: str) -> None:
+    path, schema = tmp_path / "a.csv", Schema("click", ("price",), (), time="at")
+    path.write_text("click,price,at\n" + "".join(f"1,2,{cell}\n" for cell in cells))
+    with pytest.raises(SourceError, match=f"row 2 of .*: column 'at' must be {wanted}.*, got 'x'"):
+        list(CsvSource(path).iter_batches(schema, 8))
+    source = CsvSource(path)
+    source.configure(bad_rows="skip")
+    (batch,) = source.iter_batches(schema, 8)
+    assert batch.time is not None
+    assert np.diff(batch.time).tolist() in ([1], [86_400 * 10**9])
+    assert [row.row for row in source.bad_rows.first] == [2]
+
+
+def test_times_of_no_form_that_is_read_are_shown(tmp_path: Path) -> None:
+    path, schema = tmp_path / "2.csv", Schema("click", ("price",), (), time="at")
+    path.write_text("click,price,at\n1,2,31.1.2024\n")
+    (tmp_path / "1.csv").write_text("click,price,at\n")
+    with pytest.raises(SourceError, match=r"it is of type string, as '31\.1\.2024'; write all as 2024-01-31 10:00:00"):
+        list(CsvSource(tmp_path).iter_batches(schema, 8))
+
+
+def test_a_label_of_text_names_the_option_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("state,price\nclicked,1\nnot,2\n")
+    data = Dataset.open(path, label="state")
+    expected = "label column 'state' must hold 0 and 1, or the texts that --label-map (label_map) lists, got 'clicked'"
+    with pytest.raises(SourceError, match=re.escape(expected)):
+        data.sample(2)
+    assert Dataset.open(path, label="state", label_map={"clicked": 1, "not": 0}).sample(2).label.tolist() == [1, 0]
 
 
 def test_a_decimal_comma(tmp_path: Path) -> None:

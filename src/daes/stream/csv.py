@@ -108,8 +108,11 @@ class CsvSource(FilesSource):
     ) -> Cursor:
         roles = self._roles(schema)
         parsed = {name: column_type(roles.get(name), inferred) for name, inferred in types.items()}
+        for name in (name for name, kind in parsed.items() if roles.get(name) == "time" and kind == pa.string()):
+            parsed[name] = time_type(self._files, name, self.format)
         policy = "error" if not self.skips else "blank" if self._as_text else "skip"
-        return CsvCursor(file, self.format, parsed, place, self.bad_rows, policy)
+        label = None if schema is None else schema.label
+        return CsvCursor(file, self.format, parsed, place, self.bad_rows, policy, label)
 
 
 def column_type(role: str | None, inferred: Any) -> Any:
@@ -153,6 +156,20 @@ def _type(column: Any, format: CsvFormat) -> Any:
             numbers = convert(column, pa.float64(), format)
             return pa.null() if numbers.null_count == len(numbers) else numbers.type
     return column.type
+
+
+def time_type(files: Sequence[DataFile], name: str, format: CsvFormat) -> Any:
+    """The type of times of which some of the first rows hold none, by the first of them; text if that is none."""
+    for file in files:
+        with closing(CsvBlocks(file, format)) as blocks:
+            if block := blocks.next():
+                first = parse_block(block, blocks.names, format, {name: pa.string()})[0].column(name)[:1]
+                break
+    for kind in (pa.int64(), pa.timestamp("ns"), pa.timestamp("ns", "UTC")):
+        with suppress(pa.ArrowInvalid):
+            convert(first, kind, format)
+            return kind
+    return pa.string()
 
 
 def _hexadecimal(block: bytes, names: Sequence[str], format: CsvFormat, inferred: Any) -> set[str]:

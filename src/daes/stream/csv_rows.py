@@ -30,9 +30,10 @@ class CsvCursor(PiecewiseCursor):
         place: Position,
         bad_rows: BadRows,
         policy: str = "error",
+        label: str | None = None,
     ) -> None:
         self._path, self._format, self._types = file.path, format, dict(types)
-        self._bad_rows, self._policy = bad_rows, policy
+        self._bad_rows, self._policy, self._label = bad_rows, policy, label
         self._blocks = CsvBlocks(file, format, int(place.get("offset", 0)))
         self._next_row = int(place.get("offset_row", 0))
         self._begin_block()
@@ -104,18 +105,22 @@ class CsvCursor(PiecewiseCursor):
             raise SourceError(f"{self._path} cannot be parsed after row {self._row}: {error}") from error
         reasons = {row.number: wrong_fields(row) for row in bad}
         numbers = np.setdiff1d(np.arange(1, raw.num_rows + len(bad) + 1), list(reasons))
-        table, unreadable = parse_text(raw, self._types, self._format)
+        table, unreadable = parse_text(raw, self._types, self._format, self._label)
         return table, reasons | {int(numbers[index]): reason for index, reason in unreadable.items()}
 
 
-def parse_text(table: Any, types: Mapping[str, Any], format: CsvFormat) -> tuple[Any, dict[int, str]]:
+def parse_text(
+    table: Any, types: Mapping[str, Any], format: CsvFormat, label: str | None = None
+) -> tuple[Any, dict[int, str]]:
     """Parse columns of text, or its bytes, as these types; also why rows cannot be and are left out, by index."""
     reasons: dict[int, str] = {}
     columns = {name: table.column(name).combine_chunks() for name in types}
     for name, kind in types.items():
         for index in _find_unreadable(columns[name], kind, format):
-            shown = _excerpt(columns[name][index].as_py())
-            reasons.setdefault(index, f"column {name!r} must be {_type_name(kind)}, got {shown}")
+            rule = f"column {name!r} must be {_type_name(kind)}"
+            if name == label and kind != pa.string():
+                rule = f"label column {name!r} must hold 0 and 1, or the texts that --label-map (label_map) lists"
+            reasons.setdefault(index, f"{rule}, got {_excerpt(columns[name][index].as_py())}")
     good = pa.array(np.delete(np.arange(table.num_rows), list(reasons)))
     parsed = [convert(column.take(good), types[name], format) for name, column in columns.items()]
     return _without_missing(pa.table(parsed, names=list(columns)), types, format), reasons
