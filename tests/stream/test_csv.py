@@ -2,6 +2,7 @@ import csv
 import gzip
 import io
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,20 @@ def test_a_label_of_text_names_the_option_for_it(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=re.escape(expected)):
         data.sample(2)
     assert Dataset.open(path, label="state", label_map={"clicked": 1, "not": 0}).sample(2).label.tolist() == [1, 0]
+
+
+def test_a_quote_that_swallows_rows_is_warned_of(tmp_path: Path) -> None:
+    path, schema = tmp_path / "a.csv", Schema("click", ("price",), ("city",))
+    for city in ('"Rome\nBern"', "Rome\n\n"):  # rows of two lines, and blank lines
+        path.write_text("click,price,city\n" + "".join(f"{number % 2},{number},{city}\n" for number in range(300)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert sum(map(len, CsvSource(path).iter_batches(schema, 64))) == 300
+    rows = [f"{number % 2},{number},Rome\n" for number in range(300)]
+    rows[20], rows[200] = '0,20,"Rome\n', '0,200,Rome"\n'
+    path.write_text("click,price,city\n" + "".join(rows))
+    with pytest.warns(UserWarning, match=r'row 21 of .* has a field of 181 lines: is a " not closed\?'):
+        assert sum(map(len, CsvSource(path).iter_batches(schema, 64))) == 120
 
 
 def test_a_decimal_comma(tmp_path: Path) -> None:

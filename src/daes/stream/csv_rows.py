@@ -1,5 +1,6 @@
 """The rows of a CSV file: blocks are parsed, and bad rows found and named."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -8,10 +9,11 @@ import numpy as np
 
 from daes.stream.arrow import pa, pa_csv, pc
 from daes.stream.bad_rows import BadRow, BadRows
-from daes.stream.csv_text import CsvBlocks, CsvFormat
+from daes.stream.csv_text import NOT_CLOSED, CsvBlocks, CsvFormat
 from daes.stream.cursor import PiecewiseCursor, Position, SourceError
 from daes.stream.files import DataFile
 
+_MANY_LINES = 100
 BLANKS = " \t"
 """What may stand around a number; alone it is a missing one."""
 
@@ -86,12 +88,27 @@ class CsvCursor(PiecewiseCursor):
                 raise SourceError(str(row))
             self._bad_rows.add(row, parsed=False)
         total = table.num_rows + len(reasons)
+        if self._format.quoting and block.count(b"\n") > total + _MANY_LINES:
+            self._warn_of_lines(block)
         self._next_row += total
         if reasons and self._policy == "blank":
             indices = np.full(total, -1)
             indices[np.setdiff1d(np.arange(total), np.array(list(reasons)) - 1)] = np.arange(table.num_rows)
             table = table.take(pa.array(indices, mask=indices < 0))
         return table
+
+    def _warn_of_lines(self, block: bytes) -> None:
+        """Warn of a field that has swallowed rows, because of a quote that nothing closes."""
+        row = self._row + 1
+        for number, text in enumerate(block.split(b'"')):
+            lines = text.count(b"\n")
+            if number % 2 == 0:
+                row += lines
+            elif lines > _MANY_LINES:
+                warnings.warn(
+                    f"row {row} of {self._path} has a field of {lines + 1:,} lines: {NOT_CLOSED}", stacklevel=2
+                )
+                return
 
     def _split(self, block: bytes) -> tuple[Any, dict[int, str]]:
         """The rows that can be parsed, and why the others cannot, by their number in the block, from 1."""

@@ -25,6 +25,7 @@ _OTHER_FORMATS = {
     b"\xfe\xff": "UTF-16: convert it, as iconv -f UTF-16 -t UTF-8 does",
 }
 """First bytes of files that are not UTF-8 text."""
+NOT_CLOSED = 'is a " not closed? (--no-quotes, in Python quoting=False, reads it as an ordinary character)'
 _SEPARATOR_LINE = re.compile(rb'"?sep=[^\n]"?\r?\n', re.IGNORECASE)
 """A first line that tells Excel the separator; it is skipped."""
 _BLOCK = 1 << 22
@@ -179,10 +180,7 @@ class CsvBlocks:
     def _quote_hint(self) -> str:
         if not self._quoting:
             return ""
-        return (
-            f' in the rows from byte {self.offset} on: is a " not closed? '
-            "(--no-quotes, in Python quoting=False, reads it as an ordinary character)"
-        )
+        return f" in the rows from byte {self.offset} on: {NOT_CLOSED}"
 
 
 def _last_row_end(text: bytes, quoting: bool) -> int:
