@@ -32,6 +32,13 @@ _BLOCK = 1 << 22
 _LONGEST_ROW = 1 << 26
 
 
+def refuse_other_format(path: str, start: bytes) -> None:
+    """Raise an error if a file that starts like this is known to be no CSV file."""
+    for beginning, kind in _OTHER_FORMATS.items():
+        if start.startswith(beginning):
+            raise SourceError(f"{path} must be UTF-8 text, got {kind}")
+
+
 @dataclass(frozen=True)
 class CsvFormat:
     """How to read the text; see `CsvSource`."""
@@ -70,9 +77,7 @@ class CsvBlocks:
         self._pending = self._read(first_read or _BLOCK)
         if not self._pending:
             raise SourceError(f"{self._path} is empty")
-        for beginning, kind in _OTHER_FORMATS.items():
-            if self._pending.startswith(beginning):
-                raise SourceError(f"{self._path} must be UTF-8 text, got {kind}")
+        refuse_other_format(self._path, self._pending)
         start = 3 if self._pending.startswith(b"\xef\xbb\xbf") else 0
         if line := _SEPARATOR_LINE.match(self._pending, start):
             start = line.end()
