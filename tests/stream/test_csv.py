@@ -197,7 +197,7 @@ def test_a_decimal_comma(tmp_path: Path) -> None:
     source = opened(bad, separator=";", decimal=",", bad_rows="skip")
     (batch,) = source.iter_batches(SCHEMA, 4)
     assert batch.numerical[:, 0].tolist() == [12.5, 3]
-    assert source.bad_rows.first[0].reason == "column 'price' must be a number, got '1.250,5'"
+    assert source.bad_rows.first[0].reason == "column 'price' must be a number with a decimal comma, got '1.250,5'"
 
 
 def test_a_file_without_a_header_and_columns_without_a_name(tmp_path: Path) -> None:

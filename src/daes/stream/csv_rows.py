@@ -134,7 +134,7 @@ def parse_text(
     columns = {name: table.column(name).combine_chunks() for name in types}
     for name, kind in types.items():
         for index in _find_unreadable(columns[name], kind, format):
-            rule = f"column {name!r} must be {_type_name(kind)}"
+            rule = f"column {name!r} must be {_type_name(kind, format)}"
             if name == label and kind != pa.string():
                 rule = f"label column {name!r} must hold 0 and 1, or the texts that --label-map (label_map) lists"
             reasons.setdefault(index, f"{rule}, got {_excerpt(columns[name][index].as_py())}")
@@ -163,10 +163,12 @@ def _excerpt(value: str | bytes) -> str:
     return repr(start) + ("…" if len(value) > 40 else "")
 
 
-def _type_name(kind: Any) -> str:
+def _type_name(kind: Any, format: CsvFormat) -> str:
     types = pa.types
-    if types.is_floating(kind) or types.is_integer(kind):
-        return "a number" if types.is_floating(kind) else "an integer"
+    if types.is_integer(kind):
+        return "an integer"
+    if types.is_floating(kind):
+        return "a number" if format.decimal == "." else "a number with a decimal comma"
     if types.is_timestamp(kind):
         return f"a timestamp {'with' if kind.tz else 'without'} a time zone, from 1678 to 2261"
     return "UTF-8 text" if types.is_string(kind) else f"a {kind}"
