@@ -191,6 +191,18 @@ def test_columns_whose_values_cannot_be_categories_are_shown_all_the_same() -> N
     assert (kind.examples, kind.missing) == (("a",), 0.5)
 
 
+def test_columns_that_are_not_read_may_be_of_any_type() -> None:
+    columns = {
+        "uuid": pa.array([b"\xff" * 16] * 2, pa.binary(16)),
+        "bytes": pa.array([b"\xff"] * 2, pa.large_binary()),
+        "interval": pa.array([(1, 2, 3)] * 2, pa.month_day_nano_interval()),
+        "struct": pa.array([{"a": 1}] * 2),
+    }
+    table = pa.table({"click": [0, 1], "price": [1.0, 2.0], **columns})
+    found = summarize_columns(Dataset.open(table, exclude=[*columns]), named={*columns})
+    assert [(column.name, column.examples) for column in found[2:]] == [(name, ()) for name in columns]
+
+
 def test_partitions_of_csv_files(tmp_path: Path) -> None:
     for click in ("0", "1"):
         path = tmp_path / f"click={click}" / f"at=2024-01-1{click}" / f"hour={click}" / "a.csv"

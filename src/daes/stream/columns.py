@@ -116,20 +116,21 @@ def summarize_columns(data: Dataset, *, named: Set[str] = frozenset()) -> list[I
 
 def _values(column: Any, part: str, csv: CsvSource | None) -> Any:
     """The values that are not missing, as text."""
-    types, kind, number = pa.types, column.type, part in ("numerical", "weight")
+    number = part in ("numerical", "weight")
     if csv is not None:
         absent = csv.format.missing_categories if part == "categorical" else csv.format.missing
         if number:
             column = pc.utf8_trim(column, characters=BLANKS)
         column = column.filter(pc.invert(pc.is_in(column, value_set=pa.array(absent, pa.string()))))
-    elif types.is_nested(kind) or types.is_binary(kind):
-        return pa.array([], pa.string())
     elif part == "categorical":
         with suppress(TypeError):  # not exact: reading says so, with the row
             column = category_text(column)
-    if types.is_dictionary(column.type):
+    if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    text = pc.cast(column, pa.string()).drop_null()
+    try:
+        text = pc.cast(column, pa.string()).drop_null()
+    except pa.ArrowException:  # lists, bytes, …
+        return pa.array([], pa.string())
     return text.filter(pc.invert(pc.match_substring_regex(text, _NAN, ignore_case=True))) if number else text
 
 
