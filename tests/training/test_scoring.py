@@ -163,6 +163,17 @@ def test_columns_are_kept_as_they_are(model, tmp_path, ending):
     np.testing.assert_allclose([float(row[-1]) for row in rows], expected(model, read), rtol=1e-6)
 
 
+@pytest.mark.parametrize("kept", [pa.array([["a", "b"]] * 1000), pa.array([b"\x01" * 16] * 1000).cast(pa.binary(16))])
+def test_a_column_that_a_csv_file_cannot_hold_is_kept_in_a_parquet_file(model, table, tmp_path, kept):
+    kept = pa.ExtensionArray.from_storage(pa.uuid(), kept) if kept.type == pa.binary(16) else kept
+    rows = table.append_column("tags", kept)
+    with pytest.raises(ValueError, match=r"out must be a \.parquet file to keep 'tags', which is of type"):
+        predict(model, rows, tmp_path / "out.csv", keep=["tags"])
+    assert not (tmp_path / "out.csv").exists()
+    predict(model, rows, tmp_path / "out.parquet", keep=["tags"])
+    assert pq.read_table(tmp_path / "out.parquet")["tags"].to_pylist() == kept.to_pylist()
+
+
 def test_a_bad_row_keeps_its_place_and_has_no_score(model, tmp_path):
     data, out = tmp_path / "today.csv", tmp_path / "scores.csv"
     data.write_text("id,price,city\n1,1.0,a\n2,oops,a\n3,1.0\n4,2.0,b\n")

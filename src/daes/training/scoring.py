@@ -215,6 +215,11 @@ def _writing(out: str | Path | BinaryIO) -> Iterator[Callable[[Any], None]]:
                 table = pa.table({table.column_names[0]: text})
                 options["write_options"] = pa_csv.WriteOptions(quoting_style="none")
             if writer is None:
+                for column in table.schema if make is pa_csv.CSVWriter else ():
+                    if pa.types.is_nested(column.type) or isinstance(column.type, pa.BaseExtensionType):
+                        raise ValueError(
+                            f"out must be a .parquet file to keep {column.name!r}, which is of type {column.type}"
+                        )
                 writer, schema = make(file, table.schema, **options), table.schema
             try:
                 writer.write_table(table.cast(schema))
