@@ -241,13 +241,13 @@ def test_scores_alone_keep_their_places_in_a_csv_file(model, tmp_path, column):
 def test_a_run_or_a_saved_model(model, tmp_path):
     model.save_pretrained(tmp_path / "saved")
     assert load_trained(tmp_path / "saved").config == model.config
-    run = tmp_path / "run"
+    run = tmp_path / "my run"
     run.mkdir()
     (run / "config.json").write_text('{"format": "daes.run", "version": 1}')
     with pytest.raises(FileNotFoundError, match="has no model yet"):
         load_trained(run)
     (run / "model").mkdir()  # left by a disk that was full when the model was written
-    with pytest.raises(FileNotFoundError, match=f"has no model yet: `daes train --out {run} --resume`"):
+    with pytest.raises(FileNotFoundError, match=f"has no model yet: `daes train --out '{run}' --resume`"):
         load_trained(run)
     model.save_pretrained(run / "model")
     assert load_trained(run).config == model.config
