@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -201,6 +202,16 @@ def test_columns_that_are_not_read_may_be_of_any_type() -> None:
     table = pa.table({"click": [0, 1], "price": [1.0, 2.0], **columns})
     found = summarize_columns(Dataset.open(table, exclude=[*columns]), named={*columns})
     assert [(column.name, column.examples) for column in found[2:]] == [(name, ()) for name in columns]
+
+
+@pytest.mark.parametrize(
+    ("labels", "warned"), [([0] * 150 + [1] * 50, True), ([0, 0, 0, 1] * 50, False), ([0] * 70 + [1] * 20, False)]
+)
+def test_rows_that_are_sorted_by_the_label(labels: list[int], warned: bool) -> None:
+    table = pa.table({"click": labels, "price": np.arange(len(labels)) % 7, "at": np.arange(len(labels))})
+    label = summarize_columns(Dataset.open(table))[0]
+    assert any("comes in blocks, as if the rows were sorted by it" in warning for warning in label.warnings) == warned
+    assert summarize_columns(Dataset.open(table, time="at"))[0].warnings == ()
 
 
 def test_partitions_of_csv_files(tmp_path: Path) -> None:

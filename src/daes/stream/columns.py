@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Any
 
+import numpy as np
+
 from daes.stream.arrow import pa, pc
 from daes.stream.category_text import category_text
 from daes.stream.csv import CsvSource
@@ -18,6 +20,8 @@ _ROWS = 10_000
 _EXAMPLES = 3
 _NEARLY = 0.9
 _FEW_ROWS = 100
+_LEAST_CHANGES = 0.2
+"""So often does the label change from row to row in streams, for one time by chance; real ones are above 0.7."""
 _NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
 _WITH_COMMA = re.compile(r"\s*[-+]?\d{1,3}(\.?\d{3})*,\d+\s*|\s*[-+]?\d+,\d+\s*")
 _WITH_POINT = re.compile(r"\s*[-+]?\d{1,3}(,?\d{3})*\.\d+\s*|\s*[-+]?\d*\.\d+([eE][-+]?\d+)?\s*")
@@ -109,6 +113,8 @@ def summarize_columns(data: Dataset, *, named: Set[str] = frozenset()) -> list[I
                 )
             elif name not in named and part == "numerical":
                 warnings += _odd_numbers(name, counts)
+            elif part == "label" and data.schema.time is None:
+                warnings += _odd_order(values, counts)
         examples = tuple(counts)[:_EXAMPLES]
         found.append(InferredColumn(name, part, why, examples, len(counts), missing, tuple(warnings)))
     return found
@@ -161,6 +167,15 @@ def _why(name: str, part: str, inferred: Any, csv: bool, named: bool) -> str:
 def _is_unique(counts: Mapping[str, int]) -> bool:
     rows = sum(counts.values())
     return rows >= _FEW_ROWS and len(counts) > 0.95 * rows
+
+
+def _odd_order(values: Any, counts: Mapping[str, int]) -> list[str]:
+    """A warning for labels that follow their like far more often than by chance."""
+    labels = values.to_numpy(zero_copy_only=False) if isinstance(values, pa.Array) else values.to_numpy()
+    by_chance = 1 - sum((count / len(labels)) ** 2 for count in counts.values())
+    if len(labels) < _FEW_ROWS or np.mean(labels[1:] != labels[:-1]) >= _LEAST_CHANGES * by_chance:
+        return []
+    return ["comes in blocks, as if the rows were sorted by it: scores seem too good then; --time restores the order"]
 
 
 def _odd_categories(counts: Mapping[str, int], time: str | None) -> list[str]:
