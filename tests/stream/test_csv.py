@@ -135,12 +135,13 @@ def test_a_time_of_day_is_a_category(tmp_path: Path) -> None:
         (["2024-01-02 03:04:05", "x", "2024-01-03 03:04:05"], "a timestamp without a time zone"),
         (["2024-01-02T03:04:05Z", "x", "2024-01-03T03:04:05Z"], "a timestamp with a time zone"),
         (["17", "x", "18"], "an integer"),
+        (["17", "1.7E+01", "18"], "an integer"),
     ],
 )
 def test_a_bad_time_is_a_bad_row_and_the_others_are_times(tmp_path: Path, cells: list[str], wanted: str) -> None:
     path, schema = tmp_path / "a.csv", Schema("click", ("price",), (), time="at")
     path.write_text("click,price,at\n" + "".join(f"1,2,{cell}\n" for cell in cells))
-    with pytest.raises(SourceError, match=f"row 2 of .*: column 'at' must be {wanted}.*, got 'x'"):
+    with pytest.raises(SourceError, match=f"row 2 of .*: column 'at' must be {wanted}.*, got '{re.escape(cells[1])}'"):
         list(CsvSource(path).iter_batches(schema, 8))
     source = CsvSource(path)
     source.configure(bad_rows="skip")

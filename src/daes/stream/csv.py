@@ -108,8 +108,9 @@ class CsvSource(FilesSource):
     ) -> Cursor:
         roles = self._roles(schema)
         parsed = {name: column_type(roles.get(name), inferred) for name, inferred in types.items()}
-        for name in (name for name, kind in parsed.items() if roles.get(name) == "time" and kind == pa.string()):
-            parsed[name] = time_type(self._files, name, self.format)
+        for name, kind in parsed.items():
+            if roles.get(name) == "time" and (kind == pa.string() or pa.types.is_floating(kind)):
+                parsed[name] = time_type(self._files, name, self.format) or kind
         policy = "error" if not self.skips else "blank" if self._as_text else "skip"
         label = None if schema is None else schema.label
         return CsvCursor(file, self.format, parsed, place, self.bad_rows, policy, label)
@@ -159,7 +160,7 @@ def _type(column: Any, format: CsvFormat) -> Any:
 
 
 def time_type(files: Sequence[DataFile], name: str, format: CsvFormat) -> Any:
-    """The type of times of which some of the first rows hold none, by the first of them; text if that is none."""
+    """The type of times of which some of the first rows hold none, by the first of them; None if that is none."""
     for file in files:
         with closing(CsvBlocks(file, format)) as blocks:
             if block := blocks.next():
@@ -169,7 +170,7 @@ def time_type(files: Sequence[DataFile], name: str, format: CsvFormat) -> Any:
         with suppress(pa.ArrowInvalid):
             convert(first, kind, format)
             return kind
-    return pa.string()
+    return None
 
 
 def _hexadecimal(block: bytes, names: Sequence[str], format: CsvFormat, inferred: Any) -> set[str]:
