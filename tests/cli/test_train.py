@@ -366,6 +366,16 @@ def test_a_warning_is_a_sentence(daes, trained, tmp_path):
     assert "CheckpointWarning" not in result.stderr
 
 
+def test_a_warning_is_shown_once_however_often_the_rows_are_read(daes, tmp_path, csv):
+    rows = [f"{number % 2},{number},Rome\n" for number in range(300)]
+    rows[20], rows[200] = '0,20,"Rome\n', '0,200,Rome"\n'
+    path = csv("click,price,city\n" + "".join(rows))
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        result = daes("train", path, "--out", tmp_path / "run", *QUICK)
+    assert result.stderr.count("row 21 of") == 1
+
+
 def test_bad_batches_are_reported_with_their_rows(daes, tmp_path, csv):
     rows = "".join(f"{number % 2},{number}\n" for number in range(300))
     path = csv("click,price\n" + rows.replace("1,151\n", "7,151\n"))

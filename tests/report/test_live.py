@@ -90,6 +90,21 @@ def test_all_is_drawn_and_fits(chromium, running, width, dark):
     assert (sum(map(int, ground[4:-1].split(","))) < 200) == dark
 
 
+def test_a_value_between_two_that_are_missing_is_drawn(chromium, running):
+    chromium.open(running.address)
+    drawn = chromium.evaluate("""(() => {
+        const series = [{name: "a", values: [1, null, 2, 3, null, 4]}];
+        const chart = {id: "x", title: "x", x: [0, 1, 2, 3, 4, 5], series: series};
+        const figure = figureOf(chart);
+        document.body.append(figure);
+        draw(figure, chart);
+        const dots = Array.from(figure.querySelectorAll("circle"), dot => Number(dot.getAttribute("cx")));
+        const lines = figure.querySelector("path").getTotalLength();
+        return [dots.length, dots[1] > dots[0], lines > 0];
+    })()""")
+    assert drawn == [2, True, True]
+
+
 def test_names_from_data_run_nothing(chromium, running):
     chromium.open(running.address)
     assert chromium.evaluate("typeof window.hacked") == "undefined"

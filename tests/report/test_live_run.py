@@ -21,7 +21,7 @@ def test_a_run_in_progress_and_when_it_is_finished(tmp_path, monkeypatch):
         views.append(training_view(folder))
 
     train_run(
-        Dataset.open("adstream:6000"),
+        Dataset.open("adstream:9000", limit=6000),
         folder,
         model={"backbone": "fnn"},
         config=TrainConfig(batch_size=500, window=1000, record_every=1000),

@@ -145,7 +145,7 @@ def test_full_tables_bad_batches_and_undefined_metrics_are_warned_of():
     assert "2 batches could not" in warned(replace(GOOD, bad_batches=((0, "nan"), (5, "nan"))))
     assert "3 rows could not be read and were left out." in warned(replace(GOOD, bad_rows=(3, ("row 5: price",))))
     assert "auc is not defined: no click." in warned(replace(GOOD, undefined={"auc": "no click"}))
-    assert "may leak the label" in warned(with_metrics(auc=0.995))
+    assert "a column may leak the label, or the rows be sorted by it." in warned(with_metrics(auc=0.995))
 
 
 def test_a_run_without_metrics_says_so():

@@ -256,7 +256,10 @@ class TestLabel:
     def test_refuses_null(self) -> None:
         for values in ([0, 1, None], pa.nulls(3)):
             row = 2 if isinstance(values, list) else 0
-            with pytest.raises(ValueError, match=f"'click' must have a value in every row; row {row} is null"):
+            rule = (
+                f"'click' must have a value in every row; row {row} is null; --bad-rows skip, in Python bad_rows='skip'"
+            )
+            with pytest.raises(ValueError, match=rule):
                 batch_from_table(with_column("click", [values] if isinstance(values, list) else values), SCHEMA)
 
     def test_refuses_text(self) -> None:

@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -37,6 +38,15 @@ def warnings(values: list[str], tmp_path: Path, name: str = "x", **options: obje
             ["1", "2"] * 50 + ["?"],
             "though 99.0% of its values are numbers; '?' is not. If",
         ),
+        (
+            [*map(str, range(40)), "?", "?"] * 20 + ["?"] * 300,
+            "though 70.2% of its values are numbers; '?' is not. If that means missing: --missing '?'",
+        ),
+        ([*map(str, range(990, 1000)), "1,000"] * 9, "thousands separators (1,000): without these it would be"),
+        ([*map(str, range(100)), "3,5"] * 2, "decimal comma: --decimal ,"),
+        ([*(f"{number}.5" for number in range(100)), "3,5"] * 2, "99.0% of its values are numbers; '3,5' is not"),
+        ([f" {10**18 + number % 9} " for number in range(100)], "more digits than a number can keep: list it in"),
+        (["01/02/2026", "31.12.2026 10:00", "2026-01-31", "Thu, 01 Jan 2026"] * 40, "looks like dates (01/02/2026)"),
         ([f"00{number}" for number in range(100)], "looks like a code, not a number (000)"),
         ([str(10**18 + number) for number in range(100)], "a different value in nearly every row"),
         ([str(10**18 + number % 9) for number in range(100)], "more digits than a number can keep: list it in"),
@@ -49,7 +59,19 @@ def test_what_may_be_wrong(tmp_path: Path, values: list[str], part: str) -> None
     assert part in found
 
 
-@pytest.mark.parametrize("values", [["1.5", "2", "NA"] * 40, ["a", "b"] * 60, ["1", "2", "x"] * 40, ["0", "1"] * 60])
+@pytest.mark.parametrize(
+    "values",
+    [
+        *(
+            ["1.5", "2", "NA"] * 40,
+            ["a", "b"] * 60,
+            ["1", "2", "x"] * 40,
+            ["0", "1"] * 60,
+            ["1", " ", "2.5", "  "] * 40,
+        ),
+        *(["10:30", "23:59"] * 60, ["10.0.0.101", "1.10.2024.7"] * 60),
+    ],
+)
 def test_nothing_is_wrong(tmp_path: Path, values: list[str]) -> None:
     assert warnings(values, tmp_path) == []
 
@@ -72,6 +94,45 @@ def test_a_decimal_comma_that_was_told_is_a_number(tmp_path: Path) -> None:
     assert "though 99.2% of its values are numbers; '2,5O' is not. If" in typo
     assert warnings(["1", "2"] * 50, tmp_path, name="shop_id") != []
     assert warnings(["1", "2"] * 50, tmp_path, name="paid") == []
+
+
+def test_blank_and_nan_are_missing_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("click,blank,nan,spaces,word\n" + "1, ,NAN,  ,a \n0, 2.5,1.5, , b\n" * 2)
+    found = {column.name: column for column in summarize_columns(Dataset.open(path))}
+    facts = {name: (column.part, column.examples, column.missing) for name, column in found.items()}
+    assert facts["blank"] == ("numerical", ("2.5",), 0.5)
+    assert facts["nan"] == ("numerical", ("1.5",), 0.5)
+    assert facts["spaces"][0] == "unused"
+    assert facts["word"] == ("categorical", ("a ", " b"), 0)
+    table = pa.table({"click": [0, 1], "price": [float("nan"), 2.0]})
+    assert summarize_columns(Dataset.open(table))[1].missing == 0.5
+
+
+def test_a_date_as_text_is_a_category_where_another_column_is_the_time() -> None:
+    at = pa.array([1, 2], pa.timestamp("s"))
+    table = pa.table({"click": [0, 1], "born": ["1.2.1990", "3.4.1991"], "at": at})
+    assert summarize_columns(Dataset.open(table))[1].warnings == ()
+    assert "looks like dates" in summarize_columns(Dataset.open(table, exclude=["at"]))[1].warnings[0]
+
+
+def test_numbers_that_a_parquet_file_holds_as_text() -> None:
+    table = pa.table(
+        {
+            "click": [0, 1] * 50,
+            "price": [f"{number}.5" for number in range(50)] * 2,
+            "comma": [f"{number},5" for number in range(50)] * 2,
+            "odd": [*map(str, range(49)), "?"] * 2,
+            "shop": [*map(str, range(50))] * 2,
+        }
+    )
+    found = {column.name: column.warnings for column in summarize_columns(Dataset.open(table))}
+    assert found["shop"] == ()
+    assert found["price"] == ("is text, though all of its values are numbers: stored as numbers it would be numerical",)
+    assert found["comma"] == (
+        "is text that looks like numbers with a decimal comma: stored as numbers it would be numerical",
+    )
+    assert found["odd"] == ("is text, though 98.0% of its values are numbers; '?' is not. If that means missing: null",)
 
 
 def test_what_is_missing_can_be_copied_to_the_command(tmp_path: Path) -> None:
@@ -129,6 +190,28 @@ def test_columns_whose_values_cannot_be_categories_are_shown_all_the_same() -> N
     assert (identity.part, identity.distinct) == ("categorical", 2)
     assert (tags.part, tags.why) == ("unused", f"type {table.schema.field('tags').type}")
     assert (kind.examples, kind.missing) == (("a",), 0.5)
+
+
+def test_columns_that_are_not_read_may_be_of_any_type() -> None:
+    columns = {
+        "uuid": pa.array([b"\xff" * 16] * 2, pa.binary(16)),
+        "bytes": pa.array([b"\xff"] * 2, pa.large_binary()),
+        "interval": pa.array([(1, 2, 3)] * 2, pa.month_day_nano_interval()),
+        "struct": pa.array([{"a": 1}] * 2),
+    }
+    table = pa.table({"click": [0, 1], "price": [1.0, 2.0], **columns})
+    found = summarize_columns(Dataset.open(table, exclude=[*columns]), named={*columns})
+    assert [(column.name, column.examples) for column in found[2:]] == [(name, ()) for name in columns]
+
+
+@pytest.mark.parametrize(
+    ("labels", "warned"), [([0] * 150 + [1] * 50, True), ([0, 0, 0, 1] * 50, False), ([0] * 70 + [1] * 20, False)]
+)
+def test_rows_that_are_sorted_by_the_label(labels: list[int], warned: bool) -> None:
+    table = pa.table({"click": labels, "price": np.arange(len(labels)) % 7, "at": np.arange(len(labels))})
+    label = summarize_columns(Dataset.open(table))[0]
+    assert any("comes in blocks, as if the rows were sorted by it" in warning for warning in label.warnings) == warned
+    assert summarize_columns(Dataset.open(table, time="at"))[0].warnings == ()
 
 
 def test_partitions_of_csv_files(tmp_path: Path) -> None:

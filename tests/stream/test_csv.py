@@ -1,6 +1,8 @@
 import csv
 import gzip
 import io
+import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,83 @@ def test_what_databases_and_frames_write_for_a_missing_number(tmp_path: Path, te
     assert batch.categorical[0, 0] == hash_text(text)
 
 
+@pytest.mark.parametrize("blank", [" ", "   ", "\t", " NA "])
+def test_a_blank_number_is_missing(tmp_path: Path, blank: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"click,price,city\n1, 2.5,{blank}\n0,{blank},Bern\n")
+    schema = infer_schema(path)
+    assert (schema.numerical, schema.categorical) == (("price",), ("city",))
+    source = CsvSource(path)
+    (table,) = source.iter_tables(["price"], 8)
+    assert table.column("price").to_pylist() == [2.5, None]
+    source = CsvSource(path)
+    source.configure(bad_rows="skip")
+    (batch,) = source.iter_batches(schema, 8)
+    assert str(batch.numerical.tolist()) == "[[2.5], [nan]]"
+    assert source.bad_rows.count == 0
+
+
+def test_a_time_of_day_is_a_category(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("click,at\n1,10:30\n0,23:59:59\n")
+    assert infer_schema(path).categorical == ("at",)
+    assert next(CsvSource(path).iter_tables(["at"], 8)).to_pydict() == {"at": ["10:30", "23:59:59"]}
+
+
+@pytest.mark.parametrize(
+    ("cells", "wanted"),
+    [
+        (["2024-01-02 03:04:05", "x", "2024-01-03 03:04:05"], "a timestamp without a time zone"),
+        (["2024-01-02T03:04:05Z", "x", "2024-01-03T03:04:05Z"], "a timestamp with a time zone"),
+        (["17", "x", "18"], "an integer"),
+        (["17", "1.7E+01", "18"], "an integer"),
+    ],
+)
+def test_a_bad_time_is_a_bad_row_and_the_others_are_times(tmp_path: Path, cells: list[str], wanted: str) -> None:
+    path, schema = tmp_path / "a.csv", Schema("click", ("price",), (), time="at")
+    path.write_text("click,price,at\n" + "".join(f"1,2,{cell}\n" for cell in cells))
+    with pytest.raises(SourceError, match=f"row 2 of .*: column 'at' must be {wanted}.*, got '{re.escape(cells[1])}'"):
+        list(CsvSource(path).iter_batches(schema, 8))
+    source = CsvSource(path)
+    source.configure(bad_rows="skip")
+    (batch,) = source.iter_batches(schema, 8)
+    assert batch.time is not None
+    assert np.diff(batch.time).tolist() in ([1], [86_400 * 10**9])
+    assert [row.row for row in source.bad_rows.first] == [2]
+
+
+def test_times_of_no_form_that_is_read_are_shown(tmp_path: Path) -> None:
+    path, schema = tmp_path / "2.csv", Schema("click", ("price",), (), time="at")
+    path.write_text("click,price,at\n1,2,31.1.2024\n")
+    (tmp_path / "1.csv").write_text("click,price,at\n")
+    with pytest.raises(SourceError, match=r"it is of type string, as '31\.1\.2024'; write all as 2024-01-31 10:00:00"):
+        list(CsvSource(tmp_path).iter_batches(schema, 8))
+
+
+def test_a_label_of_text_names_the_option_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("state,price\nclicked,1\nnot,2\n")
+    data = Dataset.open(path, label="state")
+    expected = "label column 'state' must hold 0 and 1, or the texts that --label-map (label_map) lists, got 'clicked'"
+    with pytest.raises(SourceError, match=re.escape(expected)):
+        data.sample(2)
+    assert Dataset.open(path, label="state", label_map={"clicked": 1, "not": 0}).sample(2).label.tolist() == [1, 0]
+
+
+def test_a_quote_that_swallows_rows_is_warned_of(tmp_path: Path) -> None:
+    path, schema = tmp_path / "a.csv", Schema("click", ("price",), ("city",))
+    for city in ('"Rome\nBern"', "Rome\n\n"):  # rows of two lines, and blank lines
+        path.write_text("click,price,city\n" + "".join(f"{number % 2},{number},{city}\n" for number in range(300)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert sum(map(len, CsvSource(path).iter_batches(schema, 64))) == 300
+    rows = [f"{number % 2},{number},Rome\n" for number in range(300)]
+    rows[20], rows[200] = '0,20,"Rome\n', '0,200,Rome"\n'
+    path.write_text("click,price,city\n" + "".join(rows))
+    with pytest.warns(UserWarning, match=r'row 21 of .* has a field of 181 lines: is a " not closed\?'):
+        assert sum(map(len, CsvSource(path).iter_batches(schema, 64))) == 120
+
+
 def test_a_decimal_comma(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "click;price;city\n1;12,5;a\n0;-0,25;b\n")
     with pytest.raises(ValueError, match="decimal must not be the separator where no field is in quotes, got ',' as"):
@@ -119,7 +198,7 @@ def test_a_decimal_comma(tmp_path: Path) -> None:
     source = opened(bad, separator=";", decimal=",", bad_rows="skip")
     (batch,) = source.iter_batches(SCHEMA, 4)
     assert batch.numerical[:, 0].tolist() == [12.5, 3]
-    assert source.bad_rows.first[0].reason == "column 'price' must be a number, got '1.250,5'"
+    assert source.bad_rows.first[0].reason == "column 'price' must be a number with a decimal comma, got '1.250,5'"
 
 
 def test_a_file_without_a_header_and_columns_without_a_name(tmp_path: Path) -> None:

@@ -106,6 +106,9 @@ def test_what_cannot_be_opened(folder: Path) -> None:
         SourceError, match=r"the extension of .*rows\.dat does not tell its format .*; name it with --format"
     ):
         open_source(folder / "rows.dat")
+    (folder / "rows.xlsx").write_bytes(b"PK\x03\x04\x14\x00")
+    with pytest.raises(SourceError, match=r"rows\.xlsx must be UTF-8 text, got a zip archive or an Excel file: unpack"):
+        open_source(folder / "rows.xlsx")
     with pytest.raises(ValueError, match="format must be 'parquet' or 'csv', got 'xml'"):
         open_source(folder / "rows.dat", format="xml")
     with pytest.raises(FileNotFoundError, match=r"no file matches .*\*\.orc"):

@@ -163,6 +163,19 @@ def test_columns_are_kept_as_they_are(model, tmp_path, ending):
     np.testing.assert_allclose([float(row[-1]) for row in rows], expected(model, read), rtol=1e-6)
 
 
+@pytest.mark.parametrize("extension", [False, True])
+def test_a_column_that_a_csv_file_cannot_hold_is_kept_in_a_parquet_file(model, table, tmp_path, extension):
+    kept = pa.array([["a", "b"]] * 1000)
+    if extension:
+        kept = pa.FixedShapeTensorArray.from_numpy_ndarray(np.zeros((1000, 2)))
+    rows = table.append_column("tags", kept)
+    with pytest.raises(ValueError, match=r"out must be a \.parquet file to keep 'tags', which is of type"):
+        predict(model, rows, tmp_path / "out.csv", keep=["tags"])
+    assert not (tmp_path / "out.csv").exists()
+    predict(model, rows, tmp_path / "out.parquet", keep=["tags"])
+    assert pq.read_table(tmp_path / "out.parquet")["tags"].to_pylist() == kept.to_pylist()
+
+
 def test_a_bad_row_keeps_its_place_and_has_no_score(model, tmp_path):
     data, out = tmp_path / "today.csv", tmp_path / "scores.csv"
     data.write_text("id,price,city\n1,1.0,a\n2,oops,a\n3,1.0\n4,2.0,b\n")
@@ -228,13 +241,13 @@ def test_scores_alone_keep_their_places_in_a_csv_file(model, tmp_path, column):
 def test_a_run_or_a_saved_model(model, tmp_path):
     model.save_pretrained(tmp_path / "saved")
     assert load_trained(tmp_path / "saved").config == model.config
-    run = tmp_path / "run"
+    run = tmp_path / "my run"
     run.mkdir()
     (run / "config.json").write_text('{"format": "daes.run", "version": 1}')
     with pytest.raises(FileNotFoundError, match="has no model yet"):
         load_trained(run)
     (run / "model").mkdir()  # left by a disk that was full when the model was written
-    with pytest.raises(FileNotFoundError, match=f"has no model yet: `daes train --out {run} --resume`"):
+    with pytest.raises(FileNotFoundError, match=f"has no model yet: `daes train --out '{run}' --resume`"):
         load_trained(run)
     model.save_pretrained(run / "model")
     assert load_trained(run).config == model.config

@@ -4,7 +4,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -59,7 +59,8 @@ class Program(TyperGroup):
         try:
             with warnings.catch_warnings(), log_messages():
                 if not debug:
-                    warnings.showwarning = _show_warning
+                    show = cache(_show_warning)  # once, however often the same rows are read
+                    warnings.showwarning = lambda message, *_, **__: show(str(message))
                 left = [argument for argument in given if argument not in ("--debug", "--quiet")]
                 result = super().main(left, *arguments, **{**options, "standalone_mode": False})
         except (Exception, KeyboardInterrupt) as error:
@@ -167,6 +168,6 @@ def _program(
         typer.echo(context.get_help())
 
 
-def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+def _show_warning(message: str) -> None:
     """Print a warning as one sentence, without the line of code that it comes from."""
-    err.print(Text.assemble(("daes: ", "bold yellow"), " ".join(str(message).split())), soft_wrap=True)
+    err.print(Text.assemble(("daes: ", "bold yellow"), " ".join(message.split())), soft_wrap=True)

@@ -37,6 +37,7 @@ def training_view(folder: str | Path) -> dict[str, Any]:
     metrics, history, monitor = found["metrics"], found["history"], found["monitor"]
     speed = found["rows"] / found["seconds"] if found["seconds"] else None
     total = config["data"].get("rows")
+    total = total and min(total, config["data"].get("limit") or total)
     view["facts"] = [
         ("rows", count(found["rows"]) + (f" of {count(total)}" if total else "")),
         ("rows/s", compact(speed)),

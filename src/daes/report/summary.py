@@ -113,7 +113,7 @@ def warnings(run: RunRecord, columns: Sequence[ColumnSummary]) -> Iterator[str]:
     elif abs(calibration - 1) > _OFF:
         yield f"The model {predicted_clicks(calibration)}: rank by its scores, but do not use them as probabilities."
     if auc > 0.98:
-        yield f"An AUC of {fixed(auc)} is suspiciously high: a column may leak the label."
+        yield f"An AUC of {fixed(auc)} is suspiciously high: a column may leak the label, or the rows be sorted by it."
     if run.bad_batches:
         number = len(run.bad_batches)
         yield f"{count(number)} {'batch' if number == 1 else 'batches'} could not be learned from."

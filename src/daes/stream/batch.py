@@ -293,4 +293,5 @@ def _read_time(column: Any, name: str) -> NDArray[np.int64]:
 
 def _refuse_nulls(column: Any, name: str) -> None:
     if column.null_count:
-        _refuse(np.asarray(column.is_null()), column, f"column {name!r} must have a value in every row")
+        advice = "; --bad-rows skip, in Python bad_rows='skip', leaves such rows out"
+        _refuse(np.asarray(column.is_null()), column, f"column {name!r} must have a value in every row", advice)

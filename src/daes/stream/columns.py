@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Any
 
+import numpy as np
+
 from daes.stream.arrow import pa, pc
 from daes.stream.category_text import category_text
 from daes.stream.csv import CsvSource
+from daes.stream.csv_rows import BLANKS
 from daes.stream.dataset import Dataset
 from daes.stream.schema import column_kind, is_text, is_unnamed
 
@@ -17,6 +20,8 @@ _ROWS = 10_000
 _EXAMPLES = 3
 _NEARLY = 0.9
 _FEW_ROWS = 100
+_LEAST_CHANGES = 0.2
+"""So often does the label change from row to row in streams, for one time by chance; real ones are above 0.7."""
 _NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
 _WITH_COMMA = re.compile(r"\s*[-+]?\d{1,3}(\.?\d{3})*,\d+\s*|\s*[-+]?\d+,\d+\s*")
 _WITH_POINT = re.compile(r"\s*[-+]?\d{1,3}(,?\d{3})*\.\d+\s*|\s*[-+]?\d*\.\d+([eE][-+]?\d+)?\s*")
@@ -25,6 +30,10 @@ _THOUSANDS = re.compile(r"\s*[-+]?\d{1,3}([,'’\s]\d{3})+(\.\d*)?\s*")
 _COMMA_THOUSANDS = re.compile(r"\s*[-+]?\d{1,3}([.'’\s]\d{3})+(,\d*)?\s*")
 _SPACED = re.compile(r"\s.*|.*\s", re.DOTALL)
 _WITH_SIGN = re.compile(r"\s*[-+]?[$€£¥]\s*[-+]?[\d.,]+\s*|\s*[-+]?[\d.,]+\s*[$€£¥%]\s*")
+_DATE = re.compile(
+    r"(\w{3},? )?(\d{4}([-/.])\d{1,2}\3\d{1,2}|\d{1,2}([-/. ])(\d{1,2}|\w{3})\4\d{4})([T, ].*)?", re.ASCII | re.DOTALL
+)
+_NAN = "^[-+]?nan$"
 _CODE = re.compile(r"0\d+")
 _LONG = re.compile(r"[-+]?\d{17,}")
 _ID_NAME = re.compile(r"(?:.*[_\W])?(?:id|uuid|guid)|.*[a-z]I[dD]", re.DOTALL)
@@ -92,15 +101,20 @@ def summarize_columns(data: Dataset, *, named: Set[str] = frozenset()) -> list[I
         if part == "unused":
             # Text that was probably meant to be a number: it is neither listed as categorical nor read as a number.
             lost = why == "not in --categorical" and named.isdisjoint(data.schema.numerical)
-            warnings = [_EMPTY] if why == "empty" else _nearly_numbers(name, text, number) if lost else []
+            nearly = _nearly_numbers(name, text, number, csv is not None) if lost else []
+            warnings = [_EMPTY] if why == "empty" else nearly
         elif not counts:
             warnings = ["has no value in the first rows"]
         else:
             warnings = ["has only one value"] if len(counts) == 1 and not missing and part != "time" else []
             if name not in named and part == "categorical":
-                warnings += _nearly_numbers(name, text, number) + _odd_categories(counts)
+                warnings += _nearly_numbers(name, text, number, csv is not None) + _odd_categories(
+                    counts, data.schema.time
+                )
             elif name not in named and part == "numerical":
                 warnings += _odd_numbers(name, counts)
+            elif part == "label" and data.schema.time is None:
+                warnings += _odd_order(values, counts)
         examples = tuple(counts)[:_EXAMPLES]
         found.append(InferredColumn(name, part, why, examples, len(counts), missing, tuple(warnings)))
     return found
@@ -108,18 +122,22 @@ def summarize_columns(data: Dataset, *, named: Set[str] = frozenset()) -> list[I
 
 def _values(column: Any, part: str, csv: CsvSource | None) -> Any:
     """The values that are not missing, as text."""
-    types, kind = pa.types, column.type
+    number = part in ("numerical", "weight")
     if csv is not None:
         absent = csv.format.missing_categories if part == "categorical" else csv.format.missing
-        return column.filter(pc.invert(pc.is_in(column, value_set=pa.array(absent, pa.string())))).drop_null()
-    if types.is_nested(kind) or types.is_binary(kind):
-        return pa.array([], pa.string())
-    if part == "categorical":
+        if number:
+            column = pc.utf8_trim(column, characters=BLANKS)
+        column = column.filter(pc.invert(pc.is_in(column, value_set=pa.array(absent, pa.string()))))
+    elif part == "categorical":
         with suppress(TypeError):  # not exact: reading says so, with the row
             column = category_text(column)
-    if types.is_dictionary(column.type):
+    if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    return pc.cast(column, pa.string()).drop_null()
+    try:
+        text = pc.cast(column, pa.string()).drop_null()
+    except pa.ArrowException:  # lists, bytes, …
+        return pa.array([], pa.string())
+    return text.filter(pc.invert(pc.match_substring_regex(text, _NAN, ignore_case=True))) if number else text
 
 
 def _why(name: str, part: str, inferred: Any, csv: bool, named: bool) -> str:
@@ -151,7 +169,22 @@ def _is_unique(counts: Mapping[str, int]) -> bool:
     return rows >= _FEW_ROWS and len(counts) > 0.95 * rows
 
 
-def _odd_categories(counts: Mapping[str, int]) -> list[str]:
+def _odd_order(values: Any, counts: Mapping[str, int]) -> list[str]:
+    """A warning for labels that follow their like far more often than by chance."""
+    labels = values.to_numpy(zero_copy_only=False) if isinstance(values, pa.Array) else values.to_numpy()
+    by_chance = 1 - sum((count / len(labels)) ** 2 for count in counts.values())
+    if len(labels) < _FEW_ROWS or np.mean(labels[1:] != labels[:-1]) >= _LEAST_CHANGES * by_chance:
+        return []
+    return ["comes in blocks, as if the rows were sorted by it: scores seem too good then; --time restores the order"]
+
+
+def _odd_categories(counts: Mapping[str, int], time: str | None) -> list[str]:
+    dates = [text for text in counts if _DATE.fullmatch(text.strip())]
+    if time is None and dates and sum(counts[text] for text in dates) >= _NEARLY * sum(counts.values()):
+        return [
+            f"is text that looks like dates ({dates[0]}) and does not order the rows: stored as timestamps, in CSV "
+            "files all as 2024-01-31 10:00:00, it would; otherwise --exclude it"
+        ]
     found = []
     spaced = [text for text in counts if _SPACED.fullmatch(text)]
     if spaced and sum(counts[text] for text in spaced) >= _NEARLY * sum(counts.values()):
@@ -170,57 +203,60 @@ def _odd_numbers(name: str, counts: Mapping[str, int]) -> list[str]:
     if _is_unique(counts) and all(text.lstrip("-").isdigit() for text in counts):
         return [
             "is an integer with a different value in nearly every row: if it is an id, list it in --categorical or "
-            "--exclude it"
+            f"--exclude it; if it is the time: --time {quote(name)}"
         ]
     if any(_LONG.fullmatch(text) for text in counts):
         return ["has more digits than a number can keep: list it in --categorical or --exclude it"]
     return []
 
 
-def _nearly_numbers(name: str, counts: Mapping[str, int], number: re.Pattern[str]) -> list[str]:
+def _nearly_numbers(name: str, counts: Mapping[str, int], number: re.Pattern[str], csv: bool) -> list[str]:
     """A warning for text most of which looks like numbers of the given form."""
-    rows = sum(counts.values())
-    if not rows:
-        return []
-
-    def share(form: re.Pattern[str]) -> float:
-        return sum(count for text, count in counts.items() if form.fullmatch(text)) / rows
-
-    numbers = share(number)
-    if numbers >= _NEARLY:
-        others = [text for text in counts if not number.fullmatch(text)]
-        if not others:
+    others = {text: count for text, count in counts.items() if not number.fullmatch(text)}
+    rows, odd_rows = sum(counts.values()), sum(others.values())
+    if not others:
+        if csv or not any("." in text for text in counts):  # numbers that were listed as a category; codes
             return []
-        if others == [name]:
-            return [
-                "is text, since its name is among its values: is the header repeated among the rows? With all such "
-                "columns in --numerical, --bad-rows skip leaves it out"
-            ]
-        odd = ", ".join(repr(text) for text in others[:_EXAMPLES])
-        are = "is" if len(others) == 1 else "are"
-        missing = quote(",".join(f'"{text}"' if "," in text else text for text in others[:_EXAMPLES]))
+        return ["is text, though all of its values are numbers: stored as numbers it would be numerical"]
+    if list(others) == [name] and odd_rows <= (1 - _NEARLY) * rows:
         return [
-            f"is text, though {numbers:.1%} of its values are numbers; {odd} {are} not. If that means missing: "
-            f"--missing {missing}; if it is a mistake: list it in --numerical, with --bad-rows skip"
+            "is text, since its name is among its values: is the header repeated among the rows? With all such "
+            "columns in --numerical, --bad-rows skip leaves it out"
         ]
+
+    def of_form(form: re.Pattern[str]) -> str | None:
+        """An example if nearly all values are numbers or of this form, and most of those that are no numbers."""
+        found = [text for text in others if form.fullmatch(text)]
+        rest = odd_rows - sum(others[text] for text in found)
+        return found[0] if rest <= (1 - _NEARLY) * rows and 2 * rest < odd_rows else None
+
     if number is _NUMBER:
-        thousands, with_other, other = _THOUSANDS, _WITH_COMMA, "comma"
+        thousands, with_other, mark, other = _THOUSANDS, _WITH_COMMA, ".", "comma"
     else:
-        thousands, with_other, other = _COMMA_THOUSANDS, _WITH_POINT, "point"
-    option = f"--decimal {',' if other == 'comma' else '.'}"
-    if share(thousands) >= _NEARLY / 2 and share(thousands) + numbers >= _NEARLY:
-        example = next(text for text in counts if thousands.fullmatch(text))
-        unclear = all(with_other.fullmatch(text) or number.fullmatch(text) for text in counts)
+        thousands, with_other, mark, other = _COMMA_THOUSANDS, _WITH_POINT, ",", "point"
+    option = f"--decimal {',' if other == 'comma' else '.'}" if csv else "stored as numbers it would be numerical"
+    # One mark may separate thousands and the other decimals; text with both, or without the other one, tells which.
+    marked = any(mark in text for text in counts if text not in others)
+    if example := of_form(thousands):
+        unclear = not marked and all(text not in others or with_other.fullmatch(text) for text in counts)
         return [
             f"is text that looks like numbers with thousands separators ({example}): without these it would be a "
             "number" + (f"; if they are decimal {other}s: {option}" if unclear else "")
         ]
-    if share(with_other) >= _NEARLY / 2 and share(with_other) + numbers >= _NEARLY:
+    if not marked and of_form(with_other):
         return [f"is text that looks like numbers with a decimal {other}: {option}"]
-    if share(_WITH_SIGN) + numbers >= _NEARLY:
-        example = next(text for text in counts if _WITH_SIGN.fullmatch(text))
+    if example := of_form(_WITH_SIGN):
         return [
             f"is text that looks like numbers with a currency or percent sign ({example}): without the sign it would "
             "be a number"
         ]
-    return []
+    few = len(others) <= _EXAMPLES and len(counts) > 10 * len(others)
+    if odd_rows > (1 - _NEARLY) * rows and not few:
+        return []
+    first = list(others)[:_EXAMPLES]
+    missing = quote(",".join(f'"{text}"' if "," in text else text for text in first))
+    return [
+        f"is text, though {1 - odd_rows / rows:.1%} of its values are numbers; {', '.join(map(repr, first))} "
+        f"{'is' if len(others) == 1 else 'are'} not. If that means missing: "
+        + (f"--missing {missing}; if it is a mistake: list it in --numerical, with --bad-rows skip" if csv else "null")
+    ]

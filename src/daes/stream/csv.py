@@ -8,14 +8,14 @@ file and only decompresses in a compressed one.
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from copy import copy
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from daes.stream.arrow import pa, pc
 from daes.stream.bad_rows import BadRow, BadRows
-from daes.stream.csv_rows import CsvCursor, parse_block, parse_text, wrong_fields
+from daes.stream.csv_rows import BLANKS, CsvCursor, convert, parse_block, parse_text, wrong_fields
 from daes.stream.csv_text import CsvBlocks, CsvFormat
 from daes.stream.cursor import Cursor, Position, SourceError
 from daes.stream.files import DataFile, Where
@@ -40,7 +40,7 @@ class CsvSource(FilesSource):
         decimal: "." or ",", the decimal separator of numbers.
         quoting: whether "…" encloses a field, which may then contain separators, doubled quotes and line ends. If
             quotes are ordinary characters, also inside unquoted fields, use False.
-        missing: texts that mean a missing number.
+        missing: texts that mean a missing number, also with spaces around them.
         missing_categories: texts that mean a missing category.
 
     Numerical columns are parsed as float64, categorical ones stay text ("007" stays "007"). The label may also be
@@ -108,8 +108,12 @@ class CsvSource(FilesSource):
     ) -> Cursor:
         roles = self._roles(schema)
         parsed = {name: column_type(roles.get(name), inferred) for name, inferred in types.items()}
+        for name, kind in parsed.items():
+            if roles.get(name) == "time" and (kind == pa.string() or pa.types.is_floating(kind)):
+                parsed[name] = time_type(self._files, name, self.format) or kind
         policy = "error" if not self.skips else "blank" if self._as_text else "skip"
-        return CsvCursor(file, self.format, parsed, place, self.bad_rows, policy)
+        label = None if schema is None else schema.label
+        return CsvCursor(file, self.format, parsed, place, self.bad_rows, policy, label)
 
 
 def column_type(role: str | None, inferred: Any) -> Any:
@@ -140,9 +144,33 @@ def infer_types(file: DataFile, format: CsvFormat) -> Any:
         if bad and not table.num_rows:
             raise SourceError(str(BadRow(file.path, 1, wrong_fields(bad[0]))))
         text = _hexadecimal(block, blocks.names, format, table.schema)
-    # pyarrow takes text that is not UTF-8 for binary data; here it is text with bad rows.
-    text |= {field.name for field in table.schema if field.type == pa.binary()}
-    return pa.schema([(field.name, pa.string() if field.name in text else field.type) for field in table.schema])
+    # pyarrow takes text that is not UTF-8 for binary data; here it is text with bad rows. A time of day is a category.
+    text |= {field.name for field in table.schema if field.type == pa.binary() or pa.types.is_time(field.type)}
+    columns = zip(table.column_names, table.columns, strict=True)
+    return pa.schema([(name, pa.string() if name in text else _type(column, format)) for name, column in columns])
+
+
+def _type(column: Any, format: CsvFormat) -> Any:
+    """The type of a column; pyarrow infers text for numbers if some that are missing have spaces around them."""
+    if column.type == pa.string() and pc.any(pc.not_equal(column, pc.utf8_trim(column, characters=BLANKS))).as_py():
+        with suppress(pa.ArrowInvalid):
+            numbers = convert(column, pa.float64(), format)
+            return pa.null() if numbers.null_count == len(numbers) else numbers.type
+    return column.type
+
+
+def time_type(files: Sequence[DataFile], name: str, format: CsvFormat) -> Any:
+    """The type of times of which some of the first rows hold none, by the first of them; None if that is none."""
+    for file in files:
+        with closing(CsvBlocks(file, format)) as blocks:
+            if block := blocks.next():
+                first = parse_block(block, blocks.names, format, {name: pa.string()})[0].column(name)[:1]
+                break
+    for kind in (pa.int64(), pa.timestamp("ns"), pa.timestamp("ns", "UTC")):
+        with suppress(pa.ArrowInvalid):
+            convert(first, kind, format)
+            return kind
+    return None
 
 
 def _hexadecimal(block: bytes, names: Sequence[str], format: CsvFormat, inferred: Any) -> set[str]:

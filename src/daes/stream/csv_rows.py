@@ -1,5 +1,6 @@
 """The rows of a CSV file: blocks are parsed, and bad rows found and named."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -8,9 +9,13 @@ import numpy as np
 
 from daes.stream.arrow import pa, pa_csv, pc
 from daes.stream.bad_rows import BadRow, BadRows
-from daes.stream.csv_text import CsvBlocks, CsvFormat
+from daes.stream.csv_text import NOT_CLOSED, CsvBlocks, CsvFormat
 from daes.stream.cursor import PiecewiseCursor, Position, SourceError
 from daes.stream.files import DataFile
+
+_MANY_LINES = 100
+BLANKS = " \t"
+"""What may stand around a number; alone it is a missing one."""
 
 
 class CsvCursor(PiecewiseCursor):
@@ -27,9 +32,10 @@ class CsvCursor(PiecewiseCursor):
         place: Position,
         bad_rows: BadRows,
         policy: str = "error",
+        label: str | None = None,
     ) -> None:
         self._path, self._format, self._types = file.path, format, dict(types)
-        self._bad_rows, self._policy = bad_rows, policy
+        self._bad_rows, self._policy, self._label = bad_rows, policy, label
         self._blocks = CsvBlocks(file, format, int(place.get("offset", 0)))
         self._next_row = int(place.get("offset_row", 0))
         self._begin_block()
@@ -82,12 +88,27 @@ class CsvCursor(PiecewiseCursor):
                 raise SourceError(str(row))
             self._bad_rows.add(row, parsed=False)
         total = table.num_rows + len(reasons)
+        if self._format.quoting and block.count(b"\n") > total + _MANY_LINES:
+            self._warn_of_lines(block)
         self._next_row += total
         if reasons and self._policy == "blank":
             indices = np.full(total, -1)
             indices[np.setdiff1d(np.arange(total), np.array(list(reasons)) - 1)] = np.arange(table.num_rows)
             table = table.take(pa.array(indices, mask=indices < 0))
         return table
+
+    def _warn_of_lines(self, block: bytes) -> None:
+        """Warn of a field that has swallowed rows, because of a quote that nothing closes."""
+        row = self._row + 1
+        for number, text in enumerate(block.split(b'"')):
+            lines = text.count(b"\n")
+            if number % 2 == 0:
+                row += lines
+            elif lines > _MANY_LINES:
+                warnings.warn(
+                    f"row {row} of {self._path} has a field of {lines + 1:,} lines: {NOT_CLOSED}", stacklevel=2
+                )
+                return
 
     def _split(self, block: bytes) -> tuple[Any, dict[int, str]]:
         """The rows that can be parsed, and why the others cannot, by their number in the block, from 1."""
@@ -101,23 +122,24 @@ class CsvCursor(PiecewiseCursor):
             raise SourceError(f"{self._path} cannot be parsed after row {self._row}: {error}") from error
         reasons = {row.number: wrong_fields(row) for row in bad}
         numbers = np.setdiff1d(np.arange(1, raw.num_rows + len(bad) + 1), list(reasons))
-        table, unreadable = parse_text(raw, self._types, self._format)
-        reasons |= {int(numbers[index]): reason for index, reason in unreadable.items()}
-        if not reasons:
-            raise SourceError(f"{self._path} cannot be parsed after row {self._row}")
-        return table, reasons
+        table, unreadable = parse_text(raw, self._types, self._format, self._label)
+        return table, reasons | {int(numbers[index]): reason for index, reason in unreadable.items()}
 
 
-def parse_text(table: Any, types: Mapping[str, Any], format: CsvFormat) -> tuple[Any, dict[int, str]]:
+def parse_text(
+    table: Any, types: Mapping[str, Any], format: CsvFormat, label: str | None = None
+) -> tuple[Any, dict[int, str]]:
     """Parse columns of text, or its bytes, as these types; also why rows cannot be and are left out, by index."""
     reasons: dict[int, str] = {}
     columns = {name: table.column(name).combine_chunks() for name in types}
     for name, kind in types.items():
         for index in _find_unreadable(columns[name], kind, format):
-            shown = _excerpt(columns[name][index].as_py())
-            reasons.setdefault(index, f"column {name!r} must be {_type_name(kind)}, got {shown}")
+            rule = f"column {name!r} must be {_type_name(kind, format)}"
+            if name == label and kind != pa.string():
+                rule = f"label column {name!r} must hold 0 and 1, or the texts that --label-map (label_map) lists"
+            reasons.setdefault(index, f"{rule}, got {_excerpt(columns[name][index].as_py())}")
     good = pa.array(np.delete(np.arange(table.num_rows), list(reasons)))
-    parsed = [_convert(column.take(good), types[name], format) for name, column in columns.items()]
+    parsed = [convert(column.take(good), types[name], format) for name, column in columns.items()]
     return _without_missing(pa.table(parsed, names=list(columns)), types, format), reasons
 
 
@@ -141,10 +163,12 @@ def _excerpt(value: str | bytes) -> str:
     return repr(start) + ("…" if len(value) > 40 else "")
 
 
-def _type_name(kind: Any) -> str:
+def _type_name(kind: Any, format: CsvFormat) -> str:
     types = pa.types
-    if types.is_floating(kind) or types.is_integer(kind):
-        return "a number" if types.is_floating(kind) else "an integer"
+    if types.is_integer(kind):
+        return "an integer"
+    if types.is_floating(kind):
+        return "a number" if format.decimal == "." else "a number with a decimal comma"
     if types.is_timestamp(kind):
         return f"a timestamp {'with' if kind.tz else 'without'} a time zone, from 1678 to 2261"
     return "UTF-8 text" if types.is_string(kind) else f"a {kind}"
@@ -184,12 +208,12 @@ def parse_block(
     return table, bad
 
 
-def _convert(column: Any, kind: Any, format: CsvFormat) -> Any:
+def convert(column: Any, kind: Any, format: CsvFormat) -> Any:
     """Text, or its bytes, as a column of that type, parsed as the CSV reader does."""
     text = pc.cast(column, pa.string())
     if kind == pa.string():
         return text
-    text = _null_where(pc.utf8_trim(text, characters=" \t"), format.missing)
+    text = _null_where(pc.utf8_trim(text, characters=BLANKS), format.missing)
     if format.decimal != "." and pa.types.is_floating(kind):
         text = pc.replace_substring(pc.replace_substring(text, ".", "?"), format.decimal, ".")
     return pc.cast(text, kind)
@@ -203,7 +227,7 @@ def _null_where(column: Any, values: Sequence[str]) -> Any:
 def _find_unreadable(column: Any, kind: Any, format: CsvFormat, start: int = 0) -> list[int]:
     """The indices of values that cannot be converted, found by bisection: fast if there are few."""
     try:
-        _convert(column, kind, format)
+        convert(column, kind, format)
         return []
     except (pa.ArrowInvalid, UnicodeDecodeError):
         if len(column) == 1:

@@ -25,10 +25,18 @@ _OTHER_FORMATS = {
     b"\xfe\xff": "UTF-16: convert it, as iconv -f UTF-16 -t UTF-8 does",
 }
 """First bytes of files that are not UTF-8 text."""
+NOT_CLOSED = 'is a " not closed? (--no-quotes, in Python quoting=False, reads it as an ordinary character)'
 _SEPARATOR_LINE = re.compile(rb'"?sep=[^\n]"?\r?\n', re.IGNORECASE)
 """A first line that tells Excel the separator; it is skipped."""
 _BLOCK = 1 << 22
 _LONGEST_ROW = 1 << 26
+
+
+def refuse_other_format(path: str, start: bytes) -> None:
+    """Raise an error if a file that starts like this is known to be no CSV file."""
+    for beginning, kind in _OTHER_FORMATS.items():
+        if start.startswith(beginning):
+            raise SourceError(f"{path} must be UTF-8 text, got {kind}")
 
 
 @dataclass(frozen=True)
@@ -69,9 +77,7 @@ class CsvBlocks:
         self._pending = self._read(first_read or _BLOCK)
         if not self._pending:
             raise SourceError(f"{self._path} is empty")
-        for beginning, kind in _OTHER_FORMATS.items():
-            if self._pending.startswith(beginning):
-                raise SourceError(f"{self._path} must be UTF-8 text, got {kind}")
+        refuse_other_format(self._path, self._pending)
         start = 3 if self._pending.startswith(b"\xef\xbb\xbf") else 0
         if line := _SEPARATOR_LINE.match(self._pending, start):
             start = line.end()
@@ -179,10 +185,7 @@ class CsvBlocks:
     def _quote_hint(self) -> str:
         if not self._quoting:
             return ""
-        return (
-            f' in the rows from byte {self.offset} on: is a " not closed? '
-            "(--no-quotes, in Python quoting=False, reads it as an ordinary character)"
-        )
+        return f" in the rows from byte {self.offset} on: {NOT_CLOSED}"
 
 
 def _last_row_end(text: bytes, quoting: bool) -> int:

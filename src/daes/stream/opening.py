@@ -7,6 +7,7 @@ from typing import Any
 from daes.stream.arrow import pa
 from daes.stream.broker_url import connect, is_broker, parse_url
 from daes.stream.csv import SEPARATORS, CsvSource
+from daes.stream.csv_text import refuse_other_format
 from daes.stream.cursor import SourceError
 from daes.stream.datasets import find_entry
 from daes.stream.files import DataFile, find_files
@@ -153,10 +154,11 @@ def _format(files: Sequence[DataFile]) -> str:
 def _by_content(file: DataFile) -> str:
     try:
         with file.filesystem.open_input_stream(file.path) as stream:
-            start = bytes(stream.read(4))
+            start = bytes(stream.read(8))
     except (OSError, ValueError) as error:
         raise SourceError(f"{file.path} cannot be read: {error}") from error
-    if start == b"PAR1":
+    if start.startswith(b"PAR1"):
         return "parquet"
+    refuse_other_format(file.path, start)
     reason = f"the extension of {file.path} does not tell its format ({', '.join(_FORMATS)} do)"
     raise SourceError(f"{reason}; name it with --format (format= in Python)")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -47,7 +48,8 @@ def load_trained(folder: str | Path, device: str = "cpu") -> CTRModel:
     run = RunFolder(folder)
     run.recover()
     if run.is_run and not (run.model / CONFIG).is_file():  # it is written last
-        raise FileNotFoundError(f"the run in {run.path} has no model yet: `daes train --out {run.path} --resume`")
+        command = f"daes train --out {quote(str(run.path))} --resume"
+        raise FileNotFoundError(f"the run in {run.path} has no model yet: `{command}`")
     return CTRModel.from_pretrained(run.model if run.is_run else folder).to(device)
 
 
@@ -215,6 +217,11 @@ def _writing(out: str | Path | BinaryIO) -> Iterator[Callable[[Any], None]]:
                 table = pa.table({table.column_names[0]: text})
                 options["write_options"] = pa_csv.WriteOptions(quoting_style="none")
             if writer is None:
+                for column in table.schema if make is pa_csv.CSVWriter else ():
+                    if pa.types.is_nested(column.type) or isinstance(column.type, pa.BaseExtensionType):
+                        raise ValueError(
+                            f"out must be a .parquet file to keep {column.name!r}, which is of type {column.type}"
+                        )
                 writer, schema = make(file, table.schema, **options), table.schema
             try:
                 writer.write_table(table.cast(schema))

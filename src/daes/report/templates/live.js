@@ -85,6 +85,7 @@ function draw(figure, chart) {
       one.values.forEach((value, bin) => {
         if (value === null) { pen = "M"; return; }
         path += `${pen}${px(xs[bin]).toFixed(1)} ${py(value).toFixed(1)}`;
+        if (pen === "M" && (one.values[bin + 1] ?? null) === null) shape(svg, "circle", {cx: px(xs[bin]), cy: py(value), r: 2, fill: colour});
         pen = "L";
       });
       shape(svg, "path", {class: "line", d: path, style: `stroke: ${colour}`});
