@@ -1,6 +1,7 @@
 """The methods as text: a table of all, or one with its options and their defaults."""
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from daes.cli import entry_text
@@ -8,13 +9,20 @@ from daes.cli.console import plain_table
 from daes.embedding import METHODS, MethodEntry
 from daes.embedding.registry import FAMILIES
 
+_UNLIMITED = 10_000
 _RECONSTRUCTION = "* a reconstruction: `daes methods NAME` says what is known and what was chosen."
 
 
 def table(width: int) -> RenderableType:
-    """The table of methods for a terminal of this width; a narrow one leaves out titles and references."""
-    wide = width >= 120
-    grid = plain_table()
+    """The table of methods for a terminal of this width; where it is too wide, without titles and references."""
+    console = Console(width=width)
+    needed = console.measure(whole := _grid(wide=True), options=console.options.update(max_width=_UNLIMITED)).maximum
+    grid = whole if needed <= width else _grid(wide=False)
+    return Group(grid, "", Text("\n".join(_notes()).replace("`", ""), style="dim"))
+
+
+def _grid(*, wide: bool) -> Table:
+    grid: Table = plain_table()
     grid.add_column("name", style="bold", no_wrap=True)
     if wide:
         grid.add_column("method", no_wrap=True)
@@ -33,7 +41,7 @@ def table(width: int) -> RenderableType:
         grid.add_row(
             f"  {entry.name}{'*' * entry.reconstruction}", *title, _learning(entry), *_marks(entry), *reference
         )
-    return Group(grid, "", Text("\n".join(_notes()).replace("`", ""), style="dim"))
+    return grid
 
 
 def render(name: str) -> RenderableType:
