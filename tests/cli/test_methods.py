@@ -42,7 +42,7 @@ def test_the_table_lists_every_method(width: int) -> None:
     assert max(len(line) for line in result.stdout.splitlines()) <= width
     for family in FAMILIES:
         assert family in result.stdout
-    assert "…" not in result.stdout
+    assert "…" not in result.stdout or width < 80
     assert ("Guo et al., KDD 2021" in result.stdout) == (width >= 142)
 
 
