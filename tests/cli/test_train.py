@@ -237,6 +237,14 @@ def test_wrong_input_is_one_sentence(refused, clicks, tmp_path, csv):
         ((*known, "--method-option", "num_meta", *out), "'--method-option': NAME=VALUE is needed, got num_meta"),
         ((*known, "--hidden", "8,x", *out), "'--hidden': a whole number of at least 1 is needed, got x"),
         ((*known, "--separator", "ab", *out), "'--separator': one ASCII character is needed, got 'ab'"),
+        (
+            ("train", clicks, "--categorical", "id", "--exclude", "id", *out),
+            "exclude must name columns without another",
+        ),
+        (
+            (*known, "--workers", "4", *out),
+            "--workers needs --ray; without it, 4 processes of this machine are started",
+        ),
         ((*known, "--resume", "--overwrite", *out), "--resume and --overwrite exclude each other"),
         ((*known, "--limit", "-5", *out), "a whole number of at least 1 is needed"),
         (known, "Missing option '--out'"),

@@ -40,6 +40,14 @@ def test_a_datasets_own_schema_may_be_changed_in_parts():
         Dataset.open("adstream:100", numerical=["prise"])
 
 
+@pytest.mark.parametrize("data", [TABLE, "adstream:100"], ids=["inferred", "its own"])
+@pytest.mark.parametrize("role", ["numerical", "categorical", "weight"])
+def test_a_column_that_has_a_role_cannot_be_excluded_too(data, role):
+    named = "price" if role == "weight" else ["price"]
+    with pytest.raises(ValueError, match=r"exclude must name columns without another role, got 'price'$"):
+        Dataset.open(data, **{role: named}, exclude=["price"])
+
+
 def test_a_label_is_needed_to_learn_and_not_to_look():
     table = TABLE.rename_columns(["clicks", "price", "hour", "city"])
     with pytest.raises(ValueError, match=r"label must be named, .*the columns are: clicks, price, hour, city"):

@@ -143,6 +143,11 @@ def train(
     problems = list(live.problems())
     if resume and overwrite:
         problems.append("--resume and --overwrite exclude each other, got both")
+    if was_given(call, "workers") and not was_given(call, "ray"):
+        problems.append(
+            f"--workers needs --ray; without it, {workers} processes of this machine are started by torchrun "
+            f"--nproc-per-node {workers} -m daes train …"
+        )
     if ray and data == STDIN:
         problems.append("--ray needs files that all workers can open, got standard input")
     if problems:

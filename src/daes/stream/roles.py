@@ -8,7 +8,7 @@ from typing import Any
 
 from daes.stream.files_source import FilesSource, columns_not_used
 from daes.stream.follow import FollowedFiles
-from daes.stream.schema import LABEL_NAMES, Schema, infer_schema, no_such_column
+from daes.stream.schema import LABEL_NAMES, Schema, check_not_excluded, infer_schema, no_such_column
 from daes.stream.source import Source
 
 
@@ -23,6 +23,7 @@ def with_roles(
     available = source.arrow_schema.names
     if missing := [name for name in (*taken, *exclude) if name not in available]:
         raise ValueError(no_such_column(missing, available))
+    check_not_excluded(sorted(taken), exclude)
     roles: dict[str, Any] = {}
     for role in ("numerical", "categorical"):
         left = [name for name in getattr(schema, role) if name not in taken]

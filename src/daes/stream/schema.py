@@ -164,6 +164,8 @@ def infer_schema(
     named = [*chain.from_iterable(listed.values()), *filter(None, single.values())]
     if missing := [name for name in named if name not in types]:
         raise ValueError(no_such_column(missing, types))
+    excluded = listed.pop("exclude")
+    check_not_excluded([*chain.from_iterable(listed.values()), *filter(None, single.values())], excluded)
     if label is None and labelled:
         single["label"] = _guess_label({name: of for name, of in types.items() if name not in named})
     left = {
@@ -182,6 +184,12 @@ def infer_schema(
         if empty and not listed["numerical"] and not listed["categorical"]:
             raise ValueError(f"at least one column must have a value, got none in any row: {', '.join(empty)}")
     return Schema(numerical=listed["numerical"], categorical=listed["categorical"], **single)
+
+
+def check_not_excluded(named: Iterable[str], exclude: Sequence[str]) -> None:
+    """Raise if a column was given a role and excluded."""
+    if both := [name for name in named if name in exclude]:
+        raise ValueError(f"exclude must name columns without another role, got {', '.join(map(repr, both))}")
 
 
 def no_such_column(names: Sequence[str], available: Iterable[str]) -> str:
