@@ -119,6 +119,8 @@ def test_a_run_is_not_resumed_from_another_parent(days, parent, tmp_path):
     train(days["second"], tmp_path / "child", model=None, parent=parent)
     with pytest.raises(ValueError, match=r"was started from .*parent and cannot be resumed from .*other"):
         train(days["second"], tmp_path / "child", model=None, parent=tmp_path / "other", resume=True)
+    with pytest.raises(ValueError, match=r"was started without another run and cannot be resumed from .*other"):
+        train(days["first"], parent, model=None, parent=tmp_path / "other", resume=True)
     again = train(days["second"], tmp_path / "child", model=None, parent=parent, resume=True)
     assert isinstance(again.model, CTRModel)
     assert again.resumed_at == 1000

@@ -407,7 +407,8 @@ def _find_parent(
         found = ParentRun.of(stored, map_above)
         recorded = None if found is None else found.description["run"]
         if parent is not None and str(Path(parent).absolute()) != recorded:
-            raise ValueError(f"the run was started from {recorded} and cannot be resumed from {parent}")
+            began = "without another run" if recorded is None else f"from {recorded}"
+            raise ValueError(f"the run was started {began} and cannot be resumed from {parent}")
     if found is not None and model:
         raise ValueError(f"the model is the parent's and takes no arguments, got {', '.join(model)}")
     return found
