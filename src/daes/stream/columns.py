@@ -31,10 +31,11 @@ _COMMA_THOUSANDS = re.compile(r"\s*[-+]?\d{1,3}([.'’\s]\d{3})+(,\d*)?\s*")
 _SPACED = re.compile(r"\s.*|.*\s", re.DOTALL)
 _WITH_SIGN = re.compile(r"\s*[-+]?[$€£¥]\s*[-+]?[\d.,]+\s*|\s*[-+]?[\d.,]+\s*[$€£¥%]\s*")
 _DATE = re.compile(
-    r"(\w{3},? )?(\d{4}([-/.])\d{1,2}\3\d{1,2}|\d{1,2}([-/. ])(\d{1,2}|\w{3})\4\d{4})([T, ].*)?", re.ASCII | re.DOTALL
+    r"([a-z]{3},? )?((19|20)\d\d([-/.])\d{1,2}\4\d{1,2}|\d{1,2}([-/. ])(\d{1,2}|[a-z]{3})\5(19|20)\d\d)([T, ].*)?",
+    re.ASCII | re.DOTALL | re.IGNORECASE,
 )
 _NAN = "^[-+]?nan$"
-_CODE = re.compile(r"0\d+")
+_CODE = re.compile(r"0\d[\d\s]*")
 _LONG = re.compile(r"[-+]?\d{17,}")
 _ID_NAME = re.compile(r"(?:.*[_\W])?(?:id|uuid|guid)|.*[a-z]I[dD]", re.DOTALL)
 _EMPTY = (
@@ -223,6 +224,8 @@ def _nearly_numbers(name: str, counts: Mapping[str, int], number: re.Pattern[str
             "is text, since its name is among its values: is the header repeated among the rows? With all such "
             "columns in --numerical, --bad-rows skip leaves it out"
         ]
+    if any(_CODE.fullmatch(text) for text in counts):
+        return []
 
     def of_form(form: re.Pattern[str]) -> str | None:
         """An example if nearly all values are numbers or of this form, and most of those that are no numbers."""
