@@ -24,7 +24,7 @@ from daes.stream.files_source import FilesSource
 from daes.stream.schema import Schema
 
 _HEADER = 1 << 16
-_FIRST_TIMES = 100
+_FIRST = 100
 _HEXADECIMAL = re.compile(rb"0[xX][0-9a-fA-F]")
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".psv": "|"}
 
@@ -157,6 +157,7 @@ def _type(column: Any, format: CsvFormat) -> Any:
     if column.type == pa.string() and pc.any(pc.not_equal(column, pc.utf8_trim(column, characters=BLANKS))).as_py():
         for kind in (pa.float64(), *_timestamps()):
             with suppress(pa.ArrowInvalid):
+                convert(column[:_FIRST], kind, format)  # every text of a column that is refused takes time
                 values = convert(column, kind, format)
                 return pa.null() if values.null_count == len(values) else kind
     return column.type
@@ -174,7 +175,7 @@ def time_type(files: Sequence[DataFile], name: str, format: CsvFormat) -> Any:
                 cells = parse_block(block, blocks.names, format, {name: pa.binary()})[0].column(name).to_pylist()
                 break
     stripped = (cell.decode(errors="replace").strip(BLANKS) for cell in cells)
-    texts = pa.array(islice((text for text in stripped if text not in format.missing), _FIRST_TIMES), pa.string())
+    texts = pa.array(islice((text for text in stripped if text not in format.missing), _FIRST), pa.string())
     bad = {kind: len(find_unreadable(texts, kind, format)) for kind in (pa.int64(), *_timestamps())}
     kind = min(bad, key=lambda kind: bad[kind])
     return kind if bad[kind] < len(texts) else None
