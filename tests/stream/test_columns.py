@@ -21,6 +21,7 @@ def warnings(values: list[str], tmp_path: Path, name: str = "x", **options: obje
     [
         (["1,5", "2,25", "3"] * 40, "decimal comma: --decimal ,"),
         (["1.000,5", "2,5"] * 40, "decimal comma"),
+        ([f"{number},5" for number in range(100)], "decimal comma"),  # different ones do not identify the row
         (["$1.50", "$1,200"] * 40, "numbers with a currency or percent sign ($1.50)"),
         (
             ["36,870.00", "1,234,567.5", "812"] * 40,

@@ -109,9 +109,8 @@ def summarize_columns(data: Dataset, *, named: Set[str] = frozenset()) -> list[I
         else:
             warnings = ["has only one value"] if len(counts) == 1 and not missing and part != "time" else []
             if name not in named and part == "categorical":
-                warnings += _nearly_numbers(name, text, number, csv is not None) + _odd_categories(
-                    counts, data.schema.time
-                )
+                nearly = _nearly_numbers(name, text, number, csv is not None)
+                warnings += nearly or _odd_categories(counts, data.schema.time)
             elif name not in named and part == "numerical":
                 warnings += _odd_numbers(name, counts)
             elif part == "label" and data.schema.time is None:
