@@ -175,6 +175,14 @@ def test_times_of_which_some_are_blank_are_times(tmp_path: Path, blank: str, tim
     assert infer_schema(path).time == "at"
 
 
+@pytest.mark.parametrize("blank", ["", " ", " NA "])
+def test_labels_true_and_false_of_which_some_are_blank(tmp_path: Path, blank: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"click,price\n{blank},2\ntrue,1\nfalse,3\nTRUE,4\n")
+    (batch,) = opened(path, bad_rows="skip").iter_batches(infer_schema(path), 8)
+    assert batch.label.tolist() == [1, 0, 1]
+
+
 def test_times_of_no_form_that_is_read_are_shown(tmp_path: Path) -> None:
     path, schema = tmp_path / "2.csv", Schema("click", ("price",), (), time="at")
     path.write_text("click,price,at\n1,2,31.1.2024\n")

@@ -153,9 +153,9 @@ def infer_types(file: DataFile, format: CsvFormat) -> Any:
 
 
 def _type(column: Any, format: CsvFormat) -> Any:
-    """The type of a column; pyarrow infers text for numbers and times if missing ones have spaces around them."""
+    """The type of a column; pyarrow infers text if values that are missing have spaces around them."""
     if column.type == pa.string() and pc.any(pc.not_equal(column, pc.utf8_trim(column, characters=BLANKS))).as_py():
-        for kind in (pa.float64(), *_timestamps()):
+        for kind in (pa.float64(), pa.bool_(), *_timestamps()):
             with suppress(pa.ArrowInvalid):
                 convert(column[:_FIRST], kind, format)  # every text of a column that is refused takes time
                 values = convert(column, kind, format)
