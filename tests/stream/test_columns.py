@@ -21,6 +21,7 @@ def warnings(values: list[str], tmp_path: Path, name: str = "x", **options: obje
     [
         (["1,5", "2,25", "3"] * 40, "decimal comma: --decimal ,"),
         (["1.000,5", "2,5"] * 40, "decimal comma"),
+        ([f"{number},5" for number in range(100)], "decimal comma"),  # different ones do not identify the row
         (["$1.50", "$1,200"] * 40, "numbers with a currency or percent sign ($1.50)"),
         (
             ["36,870.00", "1,234,567.5", "812"] * 40,
@@ -70,6 +71,8 @@ def test_what_may_be_wrong(tmp_path: Path, values: list[str], part: str) -> None
             ["1", " ", "2.5", "  "] * 40,
         ),
         *(["10:30", "23:59"] * 60, ["10.0.0.101", "1.10.2024.7"] * 60),
+        *(["12-618-6566", "1-800-4995", "12-10-3045"] * 60, ["4 504 1581", "2 504 1581"] * 60),  # articles, no dates
+        *(["02139", "10001"] * 60 + ["K1A 0B1"], ["030 123 456", "089 123 456"] * 60),  # codes, no numbers
     ],
 )
 def test_nothing_is_wrong(tmp_path: Path, values: list[str]) -> None:

@@ -151,6 +151,38 @@ def test_a_bad_time_is_a_bad_row_and_the_others_are_times(tmp_path: Path, cells:
     assert [row.row for row in source.bad_rows.first] == [2]
 
 
+@pytest.mark.parametrize("bad", [b" ", b"x", b"17", b"1.5", b"0x1F", b"\xff"])
+@pytest.mark.parametrize("good", [b"2024-01-02", b"2024-01-02 03:04:05", b"2024-01-02T03:04:05Z", b"18"])
+def test_a_bad_time_may_be_the_first(tmp_path: Path, bad: bytes, good: bytes) -> None:
+    path, schema = tmp_path / "a.csv", Schema("click", ("price",), (), time="at")
+    found = []
+    for cells in ([bad, good, good], [good, good, bad]):
+        path.write_bytes(b"click,price,at\n" + b"".join(b"1,2,%s\n" % cell for cell in cells))
+        source = CsvSource(path)
+        source.configure(bad_rows="skip")
+        (batch,) = source.iter_batches(schema, 8)
+        found.append((source.bad_rows.count, batch.time.tolist()))
+    readable = good == b"18" and bad in (b"17", b"0x1F")
+    assert found[0][0] == found[1][0] == (0 if readable else 1)
+    assert sorted(found[0][1]) == sorted(found[1][1])
+
+
+@pytest.mark.parametrize("blank", [" ", "\t", " NA "])
+@pytest.mark.parametrize("time", ["2024-01-02", "2024-01-02 03:04:05", "2024-01-02T03:04:05Z"])
+def test_times_of_which_some_are_blank_are_times(tmp_path: Path, blank: str, time: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"click,price,at\n1,2,{blank}\n0,1,{time}\n")
+    assert infer_schema(path).time == "at"
+
+
+@pytest.mark.parametrize("blank", ["", " ", " NA "])
+def test_labels_true_and_false_of_which_some_are_blank(tmp_path: Path, blank: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"click,price\n{blank},2\ntrue,1\nfalse,3\nTRUE,4\n")
+    (batch,) = opened(path, bad_rows="skip").iter_batches(infer_schema(path), 8)
+    assert batch.label.tolist() == [1, 0, 1]
+
+
 def test_times_of_no_form_that_is_read_are_shown(tmp_path: Path) -> None:
     path, schema = tmp_path / "2.csv", Schema("click", ("price",), (), time="at")
     path.write_text("click,price,at\n1,2,31.1.2024\n")
@@ -177,6 +209,11 @@ def test_a_quote_that_swallows_rows_is_warned_of(tmp_path: Path) -> None:
             warnings.simplefilter("error")
             assert sum(map(len, CsvSource(path).iter_batches(schema, 64))) == 300
     rows = [f"{number % 2},{number},Rome\n" for number in range(300)]
+    lines = "A long text, with a comma.\n" * 200
+    path.write_text(f'click,price,city\n1,2,"{lines}"\n0,3,Rome\n')
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert sum(map(len, CsvSource(path).iter_batches(schema, 64))) == 2
     rows[20], rows[200] = '0,20,"Rome\n', '0,200,Rome"\n'
     path.write_text("click,price,city\n" + "".join(rows))
     with pytest.warns(UserWarning, match=r'row 21 of .* has a field of 181 lines: is a " not closed\?'):

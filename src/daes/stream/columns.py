@@ -31,10 +31,11 @@ _COMMA_THOUSANDS = re.compile(r"\s*[-+]?\d{1,3}([.'’\s]\d{3})+(,\d*)?\s*")
 _SPACED = re.compile(r"\s.*|.*\s", re.DOTALL)
 _WITH_SIGN = re.compile(r"\s*[-+]?[$€£¥]\s*[-+]?[\d.,]+\s*|\s*[-+]?[\d.,]+\s*[$€£¥%]\s*")
 _DATE = re.compile(
-    r"(\w{3},? )?(\d{4}([-/.])\d{1,2}\3\d{1,2}|\d{1,2}([-/. ])(\d{1,2}|\w{3})\4\d{4})([T, ].*)?", re.ASCII | re.DOTALL
+    r"([a-z]{3},? )?((19|20)\d\d([-/.])\d{1,2}\4\d{1,2}|\d{1,2}([-/. ])(\d{1,2}|[a-z]{3})\5(19|20)\d\d)([T, ].*)?",
+    re.ASCII | re.DOTALL | re.IGNORECASE,
 )
 _NAN = "^[-+]?nan$"
-_CODE = re.compile(r"0\d+")
+_CODE = re.compile(r"0\d[\d\s]*")
 _LONG = re.compile(r"[-+]?\d{17,}")
 _ID_NAME = re.compile(r"(?:.*[_\W])?(?:id|uuid|guid)|.*[a-z]I[dD]", re.DOTALL)
 _EMPTY = (
@@ -108,9 +109,8 @@ def summarize_columns(data: Dataset, *, named: Set[str] = frozenset()) -> list[I
         else:
             warnings = ["has only one value"] if len(counts) == 1 and not missing and part != "time" else []
             if name not in named and part == "categorical":
-                warnings += _nearly_numbers(name, text, number, csv is not None) + _odd_categories(
-                    counts, data.schema.time
-                )
+                nearly = _nearly_numbers(name, text, number, csv is not None)
+                warnings += nearly or _odd_categories(counts, data.schema.time)
             elif name not in named and part == "numerical":
                 warnings += _odd_numbers(name, counts)
             elif part == "label" and data.schema.time is None:
@@ -223,6 +223,8 @@ def _nearly_numbers(name: str, counts: Mapping[str, int], number: re.Pattern[str
             "is text, since its name is among its values: is the header repeated among the rows? With all such "
             "columns in --numerical, --bad-rows skip leaves it out"
         ]
+    if any(_CODE.fullmatch(text) for text in counts):
+        return []
 
     def of_form(form: re.Pattern[str]) -> str | None:
         """An example if nearly all values are numbers or of this form, and most of those that are no numbers."""

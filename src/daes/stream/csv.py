@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from copy import copy
 from dataclasses import replace
+from itertools import islice
 from typing import Any, ClassVar
 
 from daes.stream.arrow import pa, pc
 from daes.stream.bad_rows import BadRow, BadRows
-from daes.stream.csv_rows import BLANKS, CsvCursor, convert, parse_block, parse_text, wrong_fields
+from daes.stream.csv_rows import BLANKS, CsvCursor, convert, find_unreadable, parse_block, parse_text, wrong_fields
 from daes.stream.csv_text import CsvBlocks, CsvFormat
 from daes.stream.cursor import Cursor, Position, SourceError
 from daes.stream.files import DataFile, Where
@@ -23,6 +24,7 @@ from daes.stream.files_source import FilesSource
 from daes.stream.schema import Schema
 
 _HEADER = 1 << 16
+_FIRST = 100
 _HEXADECIMAL = re.compile(rb"0[xX][0-9a-fA-F]")
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".psv": "|"}
 
@@ -151,26 +153,32 @@ def infer_types(file: DataFile, format: CsvFormat) -> Any:
 
 
 def _type(column: Any, format: CsvFormat) -> Any:
-    """The type of a column; pyarrow infers text for numbers if some that are missing have spaces around them."""
+    """The type of a column; pyarrow infers text if values that are missing have spaces around them."""
     if column.type == pa.string() and pc.any(pc.not_equal(column, pc.utf8_trim(column, characters=BLANKS))).as_py():
-        with suppress(pa.ArrowInvalid):
-            numbers = convert(column, pa.float64(), format)
-            return pa.null() if numbers.null_count == len(numbers) else numbers.type
+        for kind in (pa.float64(), pa.bool_(), *_timestamps()):
+            with suppress(pa.ArrowInvalid):
+                convert(column[:_FIRST], kind, format)  # every text of a column that is refused takes time
+                values = convert(column, kind, format)
+                return pa.null() if values.null_count == len(values) else kind
     return column.type
 
 
+def _timestamps() -> tuple[Any, Any]:
+    return pa.timestamp("ns"), pa.timestamp("ns", "UTC")
+
+
 def time_type(files: Sequence[DataFile], name: str, format: CsvFormat) -> Any:
-    """The type of times of which some of the first rows hold none, by the first of them; None if that is none."""
+    """The type of times of which some cannot be read, by which most of the first can be; None if none of them can."""
     for file in files:
         with closing(CsvBlocks(file, format)) as blocks:
             if block := blocks.next():
-                first = parse_block(block, blocks.names, format, {name: pa.string()})[0].column(name)[:1]
+                cells = parse_block(block, blocks.names, format, {name: pa.binary()})[0].column(name).to_pylist()
                 break
-    for kind in (pa.int64(), pa.timestamp("ns"), pa.timestamp("ns", "UTC")):
-        with suppress(pa.ArrowInvalid):
-            convert(first, kind, format)
-            return kind
-    return None
+    stripped = (cell.decode(errors="replace").strip(BLANKS) for cell in cells)
+    texts = pa.array(islice((text for text in stripped if text not in format.missing), _FIRST), pa.string())
+    bad = {kind: len(find_unreadable(texts, kind, format)) for kind in (pa.int64(), *_timestamps())}
+    kind = min(bad, key=lambda kind: bad[kind])
+    return kind if bad[kind] < len(texts) else None
 
 
 def _hexadecimal(block: bytes, names: Sequence[str], format: CsvFormat, inferred: Any) -> set[str]:

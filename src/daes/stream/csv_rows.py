@@ -98,13 +98,13 @@ class CsvCursor(PiecewiseCursor):
         return table
 
     def _warn_of_lines(self, block: bytes) -> None:
-        """Warn of a field that has swallowed rows, because of a quote that nothing closes."""
-        row = self._row + 1
+        """Warn of a field of whose lines most look like rows, swallowed because of a quote that nothing closes."""
+        row, separator = self._row + 1, self._format.separator.encode()
         for number, text in enumerate(block.split(b'"')):
             lines = text.count(b"\n")
             if number % 2 == 0:
                 row += lines
-            elif lines > _MANY_LINES:
+            elif lines > _MANY_LINES and text.count(separator) >= (lines - 1) * (len(self._blocks.names) - 1):
                 warnings.warn(
                     f"row {row} of {self._path} has a field of {lines + 1:,} lines: {NOT_CLOSED}", stacklevel=2
                 )
@@ -133,7 +133,7 @@ def parse_text(
     reasons: dict[int, str] = {}
     columns = {name: table.column(name).combine_chunks() for name in types}
     for name, kind in types.items():
-        for index in _find_unreadable(columns[name], kind, format):
+        for index in find_unreadable(columns[name], kind, format):
             rule = f"column {name!r} must be {_type_name(kind, format)}"
             if name == label and kind != pa.string():
                 rule = f"label column {name!r} must hold 0 and 1, or the texts that --label-map (label_map) lists"
@@ -224,7 +224,7 @@ def _null_where(column: Any, values: Sequence[str]) -> Any:
     return pc.if_else(found, pa.scalar(None, column.type), column) if pc.any(found).as_py() else column
 
 
-def _find_unreadable(column: Any, kind: Any, format: CsvFormat, start: int = 0) -> list[int]:
+def find_unreadable(column: Any, kind: Any, format: CsvFormat, start: int = 0) -> list[int]:
     """The indices of values that cannot be converted, found by bisection: fast if there are few."""
     try:
         convert(column, kind, format)
@@ -233,5 +233,5 @@ def _find_unreadable(column: Any, kind: Any, format: CsvFormat, start: int = 0) 
         if len(column) == 1:
             return [start]
     half = len(column) // 2
-    left = _find_unreadable(column.slice(0, half), kind, format, start)
-    return left + _find_unreadable(column.slice(half), kind, format, start + half)
+    left = find_unreadable(column.slice(0, half), kind, format, start)
+    return left + find_unreadable(column.slice(half), kind, format, start + half)
