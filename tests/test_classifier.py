@@ -181,6 +181,8 @@ def test_errors_are_sentences(clicks):
         StreamingClassifier().fit(frame, y, sample_weight=-1.0)
     with pytest.raises(ValueError, match=r"sample_weight must have 3000 numbers, one per row, got shape \(3,\)"):
         StreamingClassifier().fit(frame, y, sample_weight=[1.0, 1.0, 1.0])
+    with pytest.raises(ValueError, match="y must have a label for each row, all of one type, got NoneType, str"):
+        StreamingClassifier().fit(frame[:3], ["yes", "no", None])
     with pytest.raises(ValueError, match="X must have at least one row"):
         StreamingClassifier().fit(frame[:0], y[:0])
     with pytest.raises(ValueError, match="2-dimensional container"):

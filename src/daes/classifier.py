@@ -363,7 +363,13 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if y is None:
             raise ValueError("y must have a label for each row: requires y to be passed, but the target y is None")
         labels = column_or_1d(y, warn=True)
-        check_classification_targets(labels)
+        try:
+            check_classification_targets(labels)
+        except TypeError as error:
+            kinds = sorted({type(label).__name__ for label in labels.tolist()})
+            if len(kinds) < 2:
+                raise
+            raise ValueError(f"y must have a label for each row, all of one type, got {', '.join(kinds)}") from error
         if len(labels) != len(batch):
             raise ValueError(f"y must have {len(batch)} labels, one per row, got {len(labels)}")
         given = None if classes is None else np.unique(np.asarray(classes))
