@@ -2,6 +2,7 @@
 
 import pickle
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 
 import numpy as np
@@ -168,14 +169,20 @@ def test_errors_are_sentences(clicks):
         StreamingClassifier().fit(frame, y).predict(frame.drop(columns="city"))
     with pytest.raises(ValueError, match="batch_size must be positive, got 0"):
         StreamingClassifier(batch_size=0).fit(frame, y)
-    with pytest.raises(ValueError, match="epochs must be positive, got 0"):
+    with pytest.raises(ValueError, match="epochs must be a positive integer, got 0"):
         StreamingClassifier(epochs=0).fit(frame, y)
+    with pytest.raises(ValueError, match=r"patience must be a positive integer, got 1\.5"):
+        StreamingClassifier(patience=1.5).fit(frame, y)
+    with pytest.raises(ValueError, match=r"batch_size must be an integer, got 64\.5"):
+        StreamingClassifier(batch_size=64.5).fit(frame, y)
     with pytest.raises(ValueError, match="device must be auto, cpu, cuda or cuda:N, got tpu"):
         StreamingClassifier(device="tpu").fit(frame, y)
-    with pytest.raises(ValueError, match="sample_weight must be finite"):
+    with pytest.raises(ValueError, match=r"sample_weight must be finite and not negative, got -1\.0"):
         StreamingClassifier().fit(frame, y, sample_weight=-1.0)
     with pytest.raises(ValueError, match=r"sample_weight must have 3000 numbers, one per row, got shape \(3,\)"):
         StreamingClassifier().fit(frame, y, sample_weight=[1.0, 1.0, 1.0])
+    with pytest.raises(ValueError, match="y must have a label for each row, all of one type, got NoneType, str"):
+        StreamingClassifier().fit(frame[:3], ["yes", "no", None])
     with pytest.raises(ValueError, match="X must have at least one row"):
         StreamingClassifier().fit(frame[:0], y[:0])
     with pytest.raises(ValueError, match="2-dimensional container"):
@@ -378,6 +385,16 @@ def test_a_classifier_is_saved_with_the_optimiser_that_it_was_fitted_with(clicks
     np.testing.assert_array_equal(loaded.decision_function(frame), model.decision_function(frame))
 
 
+def test_settings_may_be_numpys_as_a_search_chooses_them(clicks, tmp_path):
+    frame, y = clicks
+    given = {"backbone": np.str_("fnn"), "dim": np.int64(4), "optimizer": np.str_("adam"), "amp": np.bool_(False)}
+    options = {"learning_rate": np.float32(0.01), "context": np.array(["city"]), "batch_size": np.int64(500)}
+    model = StreamingClassifier("daes-gate", **given, **options).fit(frame, y)
+    model.save(tmp_path / "model")
+    loaded = StreamingClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.decision_function(frame), model.decision_function(frame))
+
+
 def test_an_array_that_must_not_be_written_is_copied(clicks):
     frame, y = clicks
     rows = np.ascontiguousarray(frame[["price", "age"]], np.float32)
@@ -396,9 +413,21 @@ def test_a_classifier_of_modules_is_saved_by_their_names(clicks, tmp_path):
     np.testing.assert_array_equal(again.decision_function(frame), model.decision_function(frame))
 
 
+def test_a_backbone_without_plain_inputs_is_saved(clicks, tmp_path):
+    frame, y = clicks
+    model = StreamingClassifier(backbone=DeepFM(3, 8, hidden=(16,)), batch_size=500).fit(frame, y)
+    model.save(tmp_path / "model")
+    loaded = StreamingClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.decision_function(frame), model.decision_function(frame))
+    assert loaded.fit(frame, y).model_.backbone.plain_dim == 0
+
+
 def test_only_a_fitted_classifier_is_saved_and_only_one_is_loaded(tmp_path):
     with pytest.raises(NotFittedError):
         StreamingClassifier().save(tmp_path / "model.safetensors")
+    (tmp_path / "page.html").write_text("<html>")
+    with pytest.raises(ValueError, match=r"page\.html is not a saved classifier: it is truncated or not a state file"):
+        StreamingClassifier.load(tmp_path / "page.html")
     write_state(tmp_path / "other.safetensors", {"format": "other"})
     with pytest.raises(ValueError, match="must hold a classifier of version 1"):
         StreamingClassifier.load(tmp_path / "other.safetensors")
@@ -441,6 +470,18 @@ def test_predictions_beside_partial_fit_change_nothing():
         ended.set()
         thread.join()
     assert np.array_equal(scores, learn(other))
+
+
+def test_classifiers_trained_in_threads_are_those_trained_one_by_one():
+    X, y = np.random.default_rng(0).normal(size=(500, 2)), np.arange(500) % 2
+
+    def scores(seed):
+        model = StreamingClassifier(batch_size=10, random_state=seed, backbone_options={"dropout": 0.5})
+        return model.fit(X, y).decision_function(X)
+
+    expected = [scores(seed) for seed in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        np.testing.assert_array_equal(list(pool.map(scores, range(4))), expected)
 
 
 def test_a_copy_learns_for_itself():

@@ -11,7 +11,9 @@ from daes.extras import require
 
 
 def run_checks(checks: Mapping[str, Callable[[Any], None]], make: Any, skip: Iterable[str]) -> None:
-    """Run all checks except those to skip; an AssertionError has the name of the check."""
+    """Run all checks except those to skip; an AssertionError has the name of the check that fails."""
+    if isinstance(make, nn.Module):
+        raise TypeError(f"make must be a function that makes what is checked, got a {type(make).__name__}")
     skipped = set(skip)
     if unknown := skipped - checks.keys():
         raise ValueError(f"skip must hold names of checks, got {', '.join(sorted(unknown))}")
@@ -19,8 +21,11 @@ def run_checks(checks: Mapping[str, Callable[[Any], None]], make: Any, skip: Ite
         if name not in skipped:
             try:
                 check(make)
-            except AssertionError as error:
-                raise AssertionError(f"{name}: {error}") from error
+            except ImportError:  # of a package that the check needs
+                raise
+            except Exception as error:
+                kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
+                raise AssertionError(f"{name}: {kind}{error}") from error
 
 
 @contextmanager

@@ -6,11 +6,13 @@ from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, replace
 from math import ceil
 from os import PathLike
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from daes.distribution.base import check_positive
 from daes.extras import require
 from daes.metrics import LogLoss
 from daes.metrics.base import sigmoid
@@ -43,6 +45,8 @@ WEIGHT_CHECKS = {
 """The check of scikit-learn's `check_estimator` that is expected to fail, with scikit-learn's own reason."""
 
 _SCORED_AT_ONCE = 65_536
+_RANDOM_STATE = RLock()
+"""Torch has one random state for all threads, so only one of them trains a classifier at a time."""
 
 
 @dataclass(eq=False, repr=False)
@@ -51,8 +55,8 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     `fit` trains from scratch; `partial_fit` continues with the next rows of a stream. Rows are a pandas or polars
     frame, an Arrow table, or an array, whose columns are all numerical. In a table, columns of numbers are numerical
-    and those of strings or categories are categorical, unless `numerical` and `categorical` say otherwise. Any value
-    may be missing.
+    and those of strings or categories are categorical, unless `numerical` and `categorical` say otherwise; columns of
+    timestamps and columns without a name are not used. Any value may be missing.
 
     `sample_weight` weights the loss of a row; rows of weight 0 are left out. A weight of 2 is not the same as two rows:
     distributions and evidence count rows, and batches are made of rows. This is the one check of scikit-learn's
@@ -130,10 +134,9 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Train from scratch on rows X with labels y; if this fails, the estimator is not fitted."""
-        for name in ("epochs", "patience"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be positive, got {value}")
+        check_positive(epochs=self.epochs)
+        if self.patience is not None:
+            check_positive(patience=self.patience)
         if not 0 < self.validation_fraction < 1:
             raise ValueError(f"validation_fraction must be between 0 and 1, got {self.validation_fraction}")
         self._reset()
@@ -216,9 +219,13 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def load(cls, path: str | PathLike[str], *, device: str = "auto") -> Self:
         """Read a classifier that `save` wrote."""
         from daes.model import CTRModel
+        from daes.storage.nested_state import StateError
         from daes.storage.state_file import read_state
 
-        state = read_state(path)
+        try:
+            state = read_state(path)
+        except StateError as error:
+            raise ValueError(f"{path} is not a saved classifier: {error}") from error
         if not isinstance(state, dict) or (state.get("format"), state.get("version")) != (FORMAT, VERSION):
             raise ValueError(f"{path} must hold a classifier of version {VERSION}, which it does not")
         made = cls(**{**state["parameters"], "device": device})
@@ -269,7 +276,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"X must have more rows than those held out for validation, got {len(batch)} rows")
         learned, valid = batch[:split], batch[split:]
         size = suggest_batch_size(split) if self.batch_size is None else self.batch_size
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        with _RANDOM_STATE, torch.random.fork_rng([device] if device.type == "cuda" else []):
             if hasattr(self, "step_"):
                 set_random_state(self._random_, device)
             else:
@@ -356,7 +363,13 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if y is None:
             raise ValueError("y must have a label for each row: requires y to be passed, but the target y is None")
         labels = column_or_1d(y, warn=True)
-        check_classification_targets(labels)
+        try:
+            check_classification_targets(labels)
+        except TypeError as error:
+            kinds = sorted({type(label).__name__ for label in labels.tolist()})
+            if len(kinds) < 2:
+                raise
+            raise ValueError(f"y must have a label for each row, all of one type, got {', '.join(kinds)}") from error
         if len(labels) != len(batch):
             raise ValueError(f"y must have {len(batch)} labels, one per row, got {len(labels)}")
         given = None if classes is None else np.unique(np.asarray(classes))
@@ -375,8 +388,9 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if given.shape not in ((), (len(batch),)):
                 raise ValueError(f"sample_weight must have {len(batch)} numbers, one per row, got shape {given.shape}")
             weight = np.broadcast_to(given, (len(batch),)).copy()
-            if not (np.isfinite(weight).all() and (weight >= 0).all()):
-                raise ValueError("sample_weight must be finite and not negative")
+            bad = weight[~(np.isfinite(weight) & (weight >= 0))]
+            if bad.size:
+                raise ValueError(f"sample_weight must be finite and not negative, got {bad[0]}")
             if not weight.any():
                 raise ValueError("sample_weight must not be zero for every row")
         clicks = (labels == self.classes_[-1]).astype(np.float32)

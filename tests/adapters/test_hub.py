@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -28,6 +30,15 @@ def test_a_folder_is_the_same_for_both_classes(model, make_rows, tmp_path):
         assert type(again) is HubModel
         np.testing.assert_array_equal(again.predict_proba(rows), wanted)
         np.testing.assert_array_equal(CTRModel.from_pretrained(tmp_path / folder).predict_proba(rows), wanted)
+
+
+def test_another_schema_is_refused(model, tmp_path):
+    from daes.adapters.hub import HubModel
+
+    model.save_pretrained(tmp_path)
+    assert HubModel.from_pretrained(tmp_path, schema=model.schema).schema == model.schema
+    with pytest.raises(ValueError, match="schema must be the one the model was saved with"):
+        HubModel.from_pretrained(tmp_path, schema=replace(model.schema, numerical=model.schema.numerical[::-1]))
 
 
 def test_the_model_card_names_the_library(model, tmp_path):

@@ -94,3 +94,20 @@ def test_features_may_be_numbered():
     assert (model._model.schema_.numerical, model._model.schema_.categorical) == (("0",), ("1",))
     scores = [model.predict_proba_one({0: price, 1: "1"})[True] for price in (0.1, 9.0)]
     assert scores[0] < scores[1]
+
+
+@pytest.mark.parametrize("label", [-1, 2, "no", float("nan"), None])
+def test_other_labels_are_refused(label):
+    model = made()
+    with pytest.raises(ValueError, match=f"y must be True or False, or 1 or 0, got {label!r}"):
+        model.learn_one({"price": 1.0}, label)
+    with pytest.raises(ValueError, match="y must be True or False, or 1 or 0, got"):
+        model.learn_many(pd.DataFrame({"price": [1.0, 2.0]}), pd.Series([1, label]))
+
+
+def test_a_value_of_another_type_is_an_error_that_names_the_column():
+    model = made()
+    for row, label in stream(32):
+        model.learn_one(row, label)
+    with pytest.raises(TypeError, match=r"column 'price' must have values of one type, got: .*'free'"):
+        model.predict_proba_one({"price": "free", "city": "1"})

@@ -68,5 +68,14 @@ def test_a_model_without_a_place_for_plain_inputs_refuses_them():
         FM(3, 2, plain_dim=2)
 
 
+def test_logits_must_be_one_per_row():
+    class Column(Backbone):
+        def _logit(self, fields, plain):
+            return fields.sum((1, 2)).unsqueeze(1)
+
+    with pytest.raises(ValueError, match=r"_logit of Column must return shape \(B,\), got \(5, 1\)"):
+        Column(3, 2)(torch.randn(5, 3, 2))
+
+
 def test_what_a_backbone_prints():
     assert repr(LR(3, 2)).splitlines()[1].strip() == "num_fields=3, dim=2, plain_dim=0"

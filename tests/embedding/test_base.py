@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from daes import native
-from daes.embedding import METHODS, FeatureDistributions, build_embedding
+from daes.embedding import METHODS, FeatureDistributions, NumericalEmbedding, build_embedding
 from daes.embedding import knots as knots_module
 
 KINDS = ["score", "value", "rank"]
@@ -71,3 +71,21 @@ def test_shared_options_reach_the_reservoirs():
 def test_bad_names_are_shown(plain):
     with pytest.raises(ValueError, match="plain must be a list of distinct names from value, score, rank, got "):
         build("efd", plain=plain)
+
+
+def test_what_a_method_of_ones_own_lacks_is_said():
+    class Flat(NumericalEmbedding):
+        def encode(self, values, place, context):
+            return values
+
+    class Placed(NumericalEmbedding):
+        reads_place = True
+
+        def encode(self, values, place, context):
+            return place.unsqueeze(-1).expand(-1, -1, self.dim)
+
+    with pytest.raises(ValueError, match=r"encode of Flat must return \(B, 3, 4\), got \(300, 3\)"):
+        Flat(3, 4)(values())
+    with pytest.raises(ValueError, match="num_knots must be given to the base class of Placed, which reads places"):
+        Placed(3, 4)(values())
+    assert Placed(3, 4, num_knots=10)(values()).shape == (300, 3, 4)

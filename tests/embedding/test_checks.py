@@ -84,6 +84,11 @@ class Widened(Plain):
         return super().encode(values, place, context).double()
 
 
+class Flat(Plain):
+    def encode(self, values, place, context):
+        return super().encode(values, place, context).flatten(1)
+
+
 class Centred(Plain):
     def encode(self, values, place, context):
         encoded = super().encode(values, place, context)
@@ -302,5 +307,9 @@ def test_the_example_of_the_docs_passes(tmp_path: Path) -> None:
 def test_what_is_found_is_named() -> None:
     with pytest.raises(AssertionError, match="check_continuity: the embedding must be continuous"):
         check_embedding(Jumps, skip=CHECKS.keys() - {"check_continuity"})
+    with pytest.raises(AssertionError, match=r"check_float64: ValueError: encode of Flat must return \(B, 2, 3\)"):
+        check_embedding(Flat, skip=CHECKS.keys() - {"check_float64"})
     with pytest.raises(ValueError, match="skip must hold names of checks, got check_all"):
         check_embedding(Plain, skip=["check_all"])
+    with pytest.raises(TypeError, match="make must be a function that makes what is checked, got a Plain"):
+        check_embedding(Plain())

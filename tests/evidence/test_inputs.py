@@ -206,6 +206,7 @@ def test_old_clicks_fade_with_a_half_life():
     [
         ({"strength": 0}, "strength must be positive, got 0"),
         ({"pairs": -1}, "pairs must not be negative, got -1"),
+        ({"sample_rows": 3e4}, r"sample_rows must be an integer, got 30000\.0"),
         ({"bins": 10}, "pair_bins must divide bins=10, got 16"),
         ({"triples": -1}, "triples must not be negative, got -1"),
         ({"choose_after": 0}, "choose_after must be positive, got 0"),
@@ -216,7 +217,7 @@ def test_old_clicks_fade_with_a_half_life():
     ],
 )
 def test_bad_options(options, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         Evidence(**options)
 
 

@@ -201,6 +201,15 @@ class TestModules:
         assert reloaded.backbone.layers == 1
         assert np.array_equal(reloaded.predict_proba(scored), model.predict_proba(scored))
 
+    @pytest.mark.parametrize("plain_dim", [0, 6])
+    def test_a_backbone_reads_back_what_it_read(self, plain_dim, tmp_path, scored):
+        model = CTRModel(SCHEMA, build_embedding("daes", 3, 4), FNN(6, 4, plain_dim=plain_dim), sizes=SIZES)
+        train(model)
+        model.save_pretrained(tmp_path)
+        reloaded = CTRModel.from_pretrained(tmp_path)
+        assert (reloaded.config, reloaded.backbone.plain_dim) == (model.config, plain_dim)
+        assert np.array_equal(reloaded.predict_proba(scored), model.predict_proba(scored))
+
     @pytest.mark.parametrize(
         ("parts", "sentence"),
         [
@@ -251,6 +260,8 @@ class TestModules:
             ),
             ({"embedding": nn.Linear(3, 4)}, TypeError, "method must be a name or a module"),
             ({"backbone": None}, TypeError, "backbone must be a name or a module, got None"),
+            ({"backbone_options": {"plain_dim": 3}}, ValueError, "backbone must have plain_dim=.*, got plain_dim=3"),
+            ({"evidence": 5}, TypeError, "evidence must be an Evidence, its arguments, True or False, got 5"),
         ],
     )
     def test_parts_that_do_not_fit(self, arguments, error, sentence):
@@ -273,6 +284,10 @@ class TestPresets:
 
     def test_the_options_are_the_models_own_and_come_back_equal(self, tmp_path):
         model = make_model("daes", embedding_options={"plain": ("rank",)})
+        model.save_pretrained(tmp_path)
+        assert CTRModel.from_pretrained(tmp_path).config == model.config
+        numbers = {"sizes": np.int64(9), "l2": np.float32(0.5), "backbone_options": {"hidden": np.array([8, 4])}}
+        model = make_model(np.str_("daes"), embedding_options={"num_meta": np.int64(5)}, **numbers)
         model.save_pretrained(tmp_path)
         assert CTRModel.from_pretrained(tmp_path).config == model.config
         other = make_model("daes")
@@ -789,6 +804,10 @@ class TestBadInput:
         numbers, ids = torch.ones(5, 3), torch.ones(5, 3, dtype=torch.int64)
         with pytest.raises(ValueError, match="categorical must be given for the columns city, device, hour, got None"):
             model(numbers)
+        with pytest.raises(TypeError, match="ids must be a tensor, got ndarray"):
+            model(numbers, ids.numpy())
+        with pytest.raises(TypeError, match="values must be a tensor, got ndarray"):
+            model(numbers.numpy(), ids)
         with pytest.raises(ValueError, match=r"ids must be int64 of shape \(B, 3\), got torch.int32"):
             model(numbers, ids.int())
         with pytest.raises(ValueError, match=r"ids must be int64 of shape \(B, 3\), got torch.int64 of shape \(5, 2\)"):

@@ -5,14 +5,45 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from daes import native
-from daes.embedding import CategoricalEmbedding
+from daes.embedding import CategoricalEmbedding, build_embedding
 from daes.embedding.distributions import FeatureDistributions
 from daes.evidence import Evidence, EvidenceInputs
 from daes.training.optimizer import Adagrad, coalesced
 
 pytestmark = pytest.mark.skipif(native._library is None, reason="the loops are not compiled: python -m daes.native")
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        pytest.param(lambda: torch.device("meta"), id="another default device"),
+        pytest.param(lambda: FakeTensorMode(allow_non_fake_inputs=True), id="fake tensors"),
+    ],
+)
+def test_loops_are_not_used_where_tensors_have_no_memory(mode):
+    values = torch.ones(3, 2)
+    assert native.serves(values)
+    with mode():
+        assert not native.serves(values)
+
+
+def test_models_compute_the_same_whatever_the_default_device_and_under_transforms():
+    method = build_embedding("daes", num_features=2, dim=4)
+    values = torch.randn(50, 2)
+    method(values)
+    expected = method.eval()(values)
+    with torch.device("meta"):
+        torch.testing.assert_close(method(values), expected)
+    with torch.device("cpu"):
+        assert native.serves(values)
+    parameters = {name: one.detach() for name, one in method.named_parameters()}
+    found = torch.func.grad(lambda given: torch.func.functional_call(method, given, (values,)).sum())(parameters)
+    expected.sum().backward()
+    for name, one in method.named_parameters():
+        torch.testing.assert_close(found[name], one.grad)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 7, 300])

@@ -168,6 +168,7 @@ def test_parameters_and_ordered_dicts_become_plain():
     back = decode_state(encode_state(OrderedDict(weight=torch.nn.Parameter(torch.ones(2)))))
     same(back, {"weight": torch.ones(2)})
     assert not back["weight"].requires_grad
+    assert type(decode_state(encode_state(np.str_("adam")))) is str
 
 
 def test_a_copy_does_not_follow_the_state():

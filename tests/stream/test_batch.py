@@ -262,11 +262,12 @@ class TestLabel:
             with pytest.raises(ValueError, match=rule):
                 batch_from_table(with_column("click", [values] if isinstance(values, list) else values), SCHEMA)
 
-    def test_refuses_text(self) -> None:
+    @pytest.mark.parametrize("kind", [pa.string(), pa.dictionary(pa.int8(), pa.string())])
+    def test_refuses_text(self, kind: pa.DataType) -> None:
         with pytest.raises(
             TypeError, match=r"label column 'click' must hold numbers; it is of type string; --label-map TEXT=1"
         ):
-            batch_from_table(with_column("click", [["no", "yes", "no"]]), SCHEMA)
+            batch_from_table(with_column("click", pa.array(["no", "yes", "no"], kind)), SCHEMA)
 
 
 class TestWeight:

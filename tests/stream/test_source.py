@@ -336,5 +336,7 @@ def test_labels_may_be_other_values() -> None:
         list(source.iter_batches(schema, 8))
     with pytest.raises(ValueError, match="label_map must map to 0 and 1, got 2 for 'yes'"):
         source.configure(label_map={"yes": 2})
+    with pytest.raises(TypeError, match="label_map must map texts, got 1; write '1'"):
+        source.configure(label_map={1: 0, 2: 1})
     with pytest.raises(ValueError, match="bad_rows must be 'error' or 'skip', got 'ignore'"):
         source.configure(bad_rows="ignore")

@@ -515,6 +515,7 @@ def test_the_history_by_a_given_interval(make_rows, make_model, schema):
     ("change", "message"),
     [
         ({"batch_size": 0}, "batch_size must be positive, got 0"),
+        ({"batch_size": 64.0, "window": 1e5}, "batch_size must be an integer, got 64.0; window must be an integer"),
         ({"learning_rate": 0.0}, "learning_rate must be positive, got 0.0"),
         ({"learning_rate": float("nan")}, "learning_rate must be positive"),
         ({"clip_norm": -1.0}, "clip_norm must be positive"),

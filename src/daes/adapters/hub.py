@@ -6,6 +6,7 @@ from typing import Any, Self
 from daes.extras import require
 from daes.model import CTRModel
 from daes.storage.saved_model import CONFIG, WEIGHTS
+from daes.stream.schema import Schema
 
 require("huggingface_hub")
 from huggingface_hub import PyTorchModelHubMixin, snapshot_download  # noqa: E402
@@ -28,12 +29,14 @@ class HubModel(  # type: ignore[call-arg]
         CTRModel.save_pretrained(self, save_directory)
 
     @classmethod
-    def _from_pretrained(cls, *, model_id: str, map_location: str = "cpu", **options: Any) -> Self:
+    def _from_pretrained(
+        cls, *, model_id: str, map_location: str = "cpu", schema: Schema | None = None, **options: Any
+    ) -> Self:
         folder = Path(model_id)
         if not folder.is_dir():
             names = "revision", "cache_dir", "force_download", "local_files_only", "token"
             given = {name: options[name] for name in names}
             folder = Path(snapshot_download(model_id, **given, allow_patterns=[CONFIG, WEIGHTS]))
         read = CTRModel.from_pretrained.__func__  # type: ignore[attr-defined]  # the mixin's hides it
-        model: Self = read(cls, folder)
+        model: Self = read(cls, folder, schema=schema)
         return model.to(map_location)

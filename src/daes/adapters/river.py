@@ -48,7 +48,7 @@ class RiverClassifier(MiniBatchClassifier):  # type: ignore[misc]
 
     def learn_one(self, x: dict[Any, Any], y: Any) -> None:
         """Add a row; once there are `batch_size` of them, learn from them."""
-        self._waiting.append((dict(x), bool(y)))
+        self._waiting.append((dict(x), _label(y)))
         if len(self._waiting) >= self.batch_size:
             self._learn_waiting()
 
@@ -63,7 +63,7 @@ class RiverClassifier(MiniBatchClassifier):  # type: ignore[misc]
         """Learn from a DataFrame of rows and a Series of labels, after the rows that wait."""
         if self._waiting:
             self._learn_waiting()
-        self._learn(X.to_dict("records"), y.astype(bool).tolist())
+        self._learn(X.to_dict("records"), [_label(one) for one in y.tolist()])
 
     def predict_proba_many(self, X: Any) -> Any:
         """The probabilities of no click and of a click, as a DataFrame; empty before the first batch."""
@@ -87,15 +87,24 @@ class RiverClassifier(MiniBatchClassifier):  # type: ignore[misc]
         rows = [{str(name): value for name, value in row.items()} for row in rows]  # river also numbers features
         if not hasattr(self._model, "schema_"):
             names = list(dict.fromkeys(name for row in rows for name in row))
-            return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
+            return pa.table({name: _column(name, [row.get(name) for row in rows]) for name in names})
         schema: Schema = self._model.schema_
         columns = {}
         for name in self._model._columns_:
             values = [row.get(name) for row in rows]
-            columns[name] = _column(values, pa.float64() if name in schema.numerical else None)
+            columns[name] = _column(name, values, pa.float64() if name in schema.numerical else None)
         return pa.table(columns)
 
 
-def _column(values: Sequence[Any], kind: Any = None) -> Any:
+def _label(y: Any) -> bool:
+    if y not in (0, 1):
+        raise ValueError(f"y must be True or False, or 1 or 0, got {y!r}")
+    return bool(y)
+
+
+def _column(name: str, values: Sequence[Any], kind: Any = None) -> Any:
     """Values as a pyarrow Array; None and NaN, which pandas has in columns of text too, are missing."""
-    return pa.array(values, kind, from_pandas=True)
+    try:
+        return pa.array(values, kind, from_pandas=True)
+    except pa.ArrowException as error:
+        raise TypeError(f"column {name!r} must have values of one type, got: {error}") from error

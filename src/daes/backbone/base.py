@@ -84,7 +84,10 @@ class Backbone(Configurable, nn.Module, ABC):
 
     def forward(self, fields: Tensor, plain: Tensor | None = None) -> Tensor:
         self._check(fields, plain)
-        return self._logit(fields, plain)
+        logits = self._logit(fields, plain)
+        if logits.shape != fields.shape[:1]:
+            raise ValueError(f"_logit of {type(self).__name__} must return shape (B,), got {tuple(logits.shape)}")
+        return logits
 
     @abstractmethod
     def _logit(self, fields: Tensor, plain: Tensor | None) -> Tensor:

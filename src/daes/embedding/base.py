@@ -230,7 +230,8 @@ class NumericalEmbedding(Configurable, KeepsSinglePrecision, ABC):
 
     def _place(self, values: Tensor) -> Tensor:
         """The place of finite values (B, q) among the knots."""
-        assert self.distributions is not None
+        if self.distributions is None:
+            raise ValueError(f"num_knots must be given to the base class of {type(self).__name__}, which reads places")
         return self.distributions.place(values)
 
     def _plain(self, values: Tensor, place: Tensor | None, missing: Tensor) -> Tensor:
@@ -247,7 +248,11 @@ class NumericalEmbedding(Configurable, KeepsSinglePrecision, ABC):
         self, values: Tensor, missing: Tensor, place: Tensor | None, context: Tensor | Context | None
     ) -> Tensor:
         """The vectors (B, q', d): from the formula, or learned ones where a value is missing."""
-        return self._fill_missing(self.encode(values, place, context), missing)
+        encoded = self.encode(values, place, context)
+        if encoded.shape != (values.shape[0], self.num_outputs, self.dim):
+            expected = f"(B, {self.num_outputs}, {self.dim})"
+            raise ValueError(f"encode of {type(self).__name__} must return {expected}, got {tuple(encoded.shape)}")
+        return self._fill_missing(encoded, missing)
 
     def _fill_missing(self, encoded: Tensor, missing: Tensor) -> Tensor:
         # On the CPU it pays to write the missing ones only; to look for them would stall a device, and a graph cannot.
@@ -274,6 +279,8 @@ class NumericalEmbedding(Configurable, KeepsSinglePrecision, ABC):
         return self._cast(values)
 
     def _check(self, values: Tensor) -> None:
+        if not isinstance(values, Tensor):
+            raise TypeError(f"values must be a tensor, got {type(values).__name__}")
         if values.dim() != 2 or values.shape[1] != self.num_features:
             raise ValueError(f"values must have shape (B, {self.num_features}), got {tuple(values.shape)}")
         if not values.is_floating_point():

@@ -186,6 +186,8 @@ class CategoricalEmbedding(nn.Module):
         return f"fields={self.num_fields}, rows={self.num_rows}, dim={self.dim}, mode={self.mode!r}"
 
     def _check(self, ids: Tensor) -> None:
+        if not isinstance(ids, Tensor):
+            raise TypeError(f"ids must be a tensor, got {type(ids).__name__}")
         if ids.dtype != torch.int64 or ids.ndim != 2 or ids.shape[1] != self.num_fields:
             raise ValueError(
                 f"ids must be int64 of shape (B, {self.num_fields}), got {ids.dtype} of shape {tuple(ids.shape)}"

@@ -46,6 +46,7 @@ class MultiHot(EFD):
     [11.0, 111.0, 1100.0]
 
     Args:
+        num_bins: number M of bins.
         neighbours: number h of neighbouring bins on each side.
     """
 

@@ -1,6 +1,7 @@
 """Options of the evidence."""
 
 from dataclasses import dataclass
+from numbers import Integral
 
 LEAST_RECENT = 0.001
 """Smallest half-life: with a shorter one an error is gone after one row."""
@@ -47,6 +48,9 @@ class Evidence:
     sample_rows: int = 30_000
 
     def __post_init__(self) -> None:
+        for name in ("bins", "pair_bins", "pair_cells", "sample_rows"):
+            if not isinstance(getattr(self, name), Integral):
+                raise TypeError(f"{name} must be an integer, got {getattr(self, name)!r}")
         counts = "bins", "pair_bins", "pair_cells", "choose_after", "sample_rows"
         for name in ("strength", *counts, "half_life", "recent"):
             value = getattr(self, name)

@@ -6,6 +6,7 @@ from copy import deepcopy
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from daes.backbone import BACKBONES, Backbone
@@ -19,9 +20,11 @@ DEFAULT_SIZE = 10_000
 """The default number of rows of a categorical field's table."""
 
 
-def takes_plain(backbone: str | Backbone) -> bool:
-    """Whether a backbone has plain inputs beside the vectors."""
-    return backbone.plain_dim > 0 if isinstance(backbone, Backbone) else BACKBONES.find(backbone).takes_plain
+def takes_plain(backbone: str | Backbone, options: Mapping[str, Any]) -> bool:
+    """Whether a backbone has plain inputs beside the vectors; by its name, unless its options say that it has none."""
+    if isinstance(backbone, Backbone):
+        return backbone.plain_dim > 0
+    return BACKBONES.find(backbone).takes_plain and options.get("plain_dim") != 0
 
 
 def evidence_arguments(evidence: Evidence | Mapping[str, Any] | bool | None) -> dict[str, Any] | None:
@@ -30,6 +33,8 @@ def evidence_arguments(evidence: Evidence | Mapping[str, Any] | bool | None) -> 
         return None
     if evidence is True:
         evidence = Evidence()
+    if not isinstance(evidence, Evidence | Mapping):
+        raise TypeError(f"evidence must be an Evidence, its arguments, True or False, got {evidence!r}")
     return asdict(evidence if isinstance(evidence, Evidence) else Evidence(**evidence))
 
 
@@ -46,7 +51,7 @@ def common_dim(dim: int | None, *parts: object) -> int:
 def description(
     registry: Registry[Any], part: str | Configurable, options: Mapping[str, Any] | None
 ) -> tuple[str, dict[str, Any]]:
-    """Name and options of a part as they are saved: with lists for tuples, as JSON has them."""
+    """Name and options of a part, by which one like it can be built."""
     if isinstance(part, str):
         name, spelled = part, {**registry.find(part).preset, **(options or {})}
     elif not isinstance(part, Configurable):
@@ -55,7 +60,22 @@ def description(
         raise ValueError(f"options of the {registry.kind} must be given to the module itself, got {dict(options)}")
     else:
         name, spelled = registry.describe(part)
-    return name, {key: list(value) if isinstance(value, tuple) else deepcopy(value) for key, value in spelled.items()}
+    return name, spelled
+
+
+def as_saved(value: Any) -> Any:
+    """A copy of an argument as JSON has it: lists for tuples and arrays, Python's numbers and texts for NumPy's.
+
+    >>> as_saved({"hidden": (32, np.int64(8)), "dropout": np.float64(0.5)})
+    {'hidden': [32, 8], 'dropout': 0.5}
+    """
+    if isinstance(value, Mapping):
+        return {key: as_saved(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_saved(item) for item in value]
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    return deepcopy(value)
 
 
 def check_sizes(what: str, module: nn.Module, **expected: int) -> None:

@@ -33,6 +33,7 @@ from daes.evidence import Evidence, EvidenceInputs
 from daes.memory import out_of_memory
 from daes.model.arguments import (
     DEFAULT_SIZE,
+    as_saved,
     check_columns,
     check_sizes,
     common_dim,
@@ -126,18 +127,19 @@ class CTRModel(nn.Module):
         # Presets are stored as options, so that a saved model stays the same if a preset is ever improved.
         method, method_options = description(METHODS, embedding, embedding_options)
         interaction, interaction_options = description(BACKBONES, backbone, backbone_options)
-        self.config: dict[str, Any] = {
+        config = {
             "embedding": method,
             "backbone": interaction,
             "dim": self.dim,
             "sizes": self.sizes,
             "context": list(self.context),
             "l2": l2,
-            "evidence": evidence_arguments(evidence) if takes_plain(backbone) else None,
+            "evidence": evidence_arguments(evidence) if takes_plain(backbone, interaction_options) else None,
             "categorical_options": table_options,
             "embedding_options": method_options,
             "backbone_options": interaction_options,
         }
+        self.config: dict[str, Any] = as_saved(config)
         self.numerical = None
         self.categorical = None
         # Each part has a seed of its own: with one seed, models of two methods have the same tables and network.
@@ -180,18 +182,21 @@ class CTRModel(nn.Module):
         numbers = self.numerical
         num_fields = self.schema.num_categorical + (0 if numbers is None else numbers.num_outputs)
         plain_dim = 0 if numbers is None else numbers.plain_dim
-        if numbers is not None and plain_dim and not takes_plain(backbone):
+        options = self.config["backbone_options"]
+        if numbers is not None and plain_dim and not takes_plain(backbone, options):
             if not numbers.num_outputs:
                 raise ValueError(
                     f"backbone must take plain inputs for embedding={self.config['embedding']!r}, which gives no "
                     f"vectors, got {self.config['backbone']!r}"
                 )
             plain_dim = 0  # the vectors suffice
+            if isinstance(backbone, Backbone) and backbone.takes_plain:
+                options["plain_dim"] = 0  # by its name it would have plain inputs
         plain_dim += self.evidence.dim
-        if isinstance(backbone, Backbone):
-            check_sizes("backbone", backbone, num_fields=num_fields, plain_dim=plain_dim)
-            return backbone
-        return build_backbone(backbone, num_fields, self.dim, plain_dim=plain_dim, **self.config["backbone_options"])
+        if isinstance(backbone, str):
+            backbone = build_backbone(backbone, num_fields, self.dim, **{"plain_dim": plain_dim, **options})
+        check_sizes("backbone", backbone, num_fields=num_fields, plain_dim=plain_dim)
+        return backbone
 
     @classmethod
     def from_sample(cls, schema: Schema, sample: Batch, **arguments: Any) -> Self:

@@ -19,14 +19,26 @@ SIDE = 64
 def serves(*tensors: Tensor | None) -> bool:
     """Whether compiled loops may be used: they exist, the tensors are contiguous, and nothing is traced.
 
-    Their results have torch's default type.
+    Their results have torch's default type and are on its default device.
     """
     if native._library is None or torch.compiler.is_compiling() or torch.get_default_dtype() != torch.float32:
+        return False
+    if _is_watched():
         return False
     for one in tensors:  # noqa: SIM110 (several times as quick as `all`, for every part of every step)
         if one is not None and not (one.is_cpu and one.is_contiguous()):
             return False
     return True
+
+
+def _is_watched() -> bool:
+    """Whether torch's functions do more than compute on the CPU: a mode traces or fakes them, or they are transformed.
+
+    The loops would write to the memory of tensors that have none.
+    """
+    if torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack() is not None:
+        return True
+    return torch._C._len_torch_function_stack() > 0 and torch.get_default_device().type != "cpu"
 
 
 def within(rows: Tensor, limit: int) -> bool:

@@ -2,8 +2,8 @@
 
 Dicts (keys: str or int), lists and tuples contain torch tensors, NumPy arrays and scalars (bool, integers, floats), and
 plain values: str, int of any size, float, bool, None. Decoding restores types, dtypes, shapes and all bits; tensors are
-restored on the CPU, without gradient history, an OrderedDict as a dict, and `Pieces` as a tensor. Anything else is an
-error that names its path in the state.
+restored on the CPU, without gradient history, an OrderedDict as a dict, NumPy's str as a str, and `Pieces` as a tensor.
+Anything else is an error that names its path in the state.
 """
 
 import json
@@ -142,6 +142,8 @@ class _Encoder:
         kind = type(value)
         if value is None or kind in (bool, str):
             return value
+        if kind is np.str_:
+            return str(value)
         if kind is int:
             return value if -_LARGE <= value < _LARGE else {"int": _number(value)}
         if kind is float:

@@ -236,9 +236,10 @@ def _read_label(column: Any, name: str, label_map: Mapping[str, int] | None) -> 
         found = np.asarray(pc.fill_null(pc.index_in(text, value_set=known, skip_nulls=True), -1))
         _refuse(found < 0, column, f"label column {name!r} must hold {' or '.join(map(repr, label_map))}")
         return np.take(np.array(list(label_map.values()), dtype=np.float32), found)
-    if is_text(column.type):
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if is_text(kind):
         raise TypeError(
-            f"label column {name!r} must hold numbers; it is of type {column.type}; --label-map TEXT=1, in Python "
+            f"label column {name!r} must hold numbers; it is of type {kind}; --label-map TEXT=1, in Python "
             "label_map, says what its texts mean"
         )
     values = _read_complete_numbers(column, name)

@@ -73,6 +73,8 @@ class CursorSource(ABC):
         if bad_rows not in (None, "error", "skip"):
             raise ValueError(f"bad_rows must be 'error' or 'skip', got {bad_rows!r}")
         for text, label in (label_map or {}).items():
+            if not isinstance(text, str):
+                raise TypeError(f"label_map must map texts, got {text!r}; write {str(text)!r}")
             if label not in (0, 1):
                 raise ValueError(f"label_map must map to 0 and 1, got {label!r} for {text!r}")
         self.skips = self.skips if bad_rows is None else bad_rows == "skip"

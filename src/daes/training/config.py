@@ -1,6 +1,7 @@
 """The configuration of training: one typed dataclass, validated once."""
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Literal
 
 from daes.choices import not_one_of
@@ -75,6 +76,8 @@ class TrainConfig:
             value = getattr(self, name)
             if (value is None and name in needed) or (value is not None and not value > 0):
                 problems.append(f"{name} must be positive, got {value}")
+            elif name in ("batch_size", "window") and not isinstance(value, Integral):
+                problems.append(f"{name} must be an integer, got {value}")
         for name in ("table_start", "label_delay", "seed"):
             value = getattr(self, name)
             if value is None or not value >= 0:
