@@ -149,6 +149,7 @@ def steps(rows: int, demo: bool) -> list[Step]:
         ),
         Step(
             "Evaluate and score",
+            "These are the rows that the model has learned from, which flatters it: evaluate on rows that came later. "
             "A row that cannot be read keeps its place and has an empty score.",
             (
                 f"daes evaluate run messy.csv {READ}",

@@ -1,6 +1,7 @@
 import torch
 
 import daes as package
+from daes import native
 from daes.cli import doctor
 from daes.extras import EXTRA_OF
 from daes.training import environment
@@ -19,6 +20,14 @@ def test_what_is_installed_and_what_is_missing(daes, monkeypatch):
         "install": "pip install 'daes[data]'",
     }
     assert all(extra in doctor._BRINGS for extra in EXTRA_OF.values())
+
+
+def test_whether_compiled_loops_are_there(daes, monkeypatch):
+    monkeypatch.setattr(native, "_library", None)
+    assert "`python -m daes.native` makes them" in daes("doctor").stdout
+    assert daes("doctor", "--json").json["machine"]["compiled_loops"] is False
+    monkeypatch.setattr(native, "_library", object())
+    assert "compiled loops for the CPU: there" in daes("doctor").stdout
 
 
 def test_what_a_gpu_would_bring(daes, monkeypatch):

@@ -223,6 +223,7 @@ def test_the_copy_of_standard_input_goes_when_the_process_is_ended(trained, tmp_
             assert process.poll() is None
             time.sleep(0.01)
         process.terminate()
+        process.stdin.close()  # a signal that comes just before a read blocks is handled when the read returns
         assert process.wait() == 128 + signal.SIGTERM
     assert not list(folder.iterdir())
 

@@ -325,5 +325,5 @@ def paper_comparison_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def wide_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    table = make_table(600, tuple(f"feature_{place}" for place in range(75)))
+    table = make_table(1200, tuple(f"feature_{place}" for place in range(75)))
     return make_run(tmp_path_factory.mktemp("wide") / "run", table, embedding="daes")

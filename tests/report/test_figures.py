@@ -67,6 +67,13 @@ def test_places_on_a_logarithmic_axis_are_powers_of_ten():
     assert layout["yaxis"]["range"] == pytest.approx([-0.18, 3.18])
 
 
+def test_labels_are_apart_in_the_range_that_is_given():
+    series = [Line("a", "a", [1, 2], [0.0, 0.00]), Line("b", "b", [1, 2], [0.0, 0.01])]
+    _, layout = lines(series, height=300, y_axis={"range": [-1.0, 1.0]})
+    below, above = (label["y"] for label in layout["annotations"])
+    assert above - below == pytest.approx(2.0 * 15 / 240)
+
+
 def test_a_heat_map_keeps_its_names_apart_and_its_gaps_blank():
     names = ["x" * 60 + "1", "x" * 60 + "2"]
     data, layout = heat_map(

@@ -45,6 +45,16 @@ def test_a_run_in_progress_and_when_it_is_finished(tmp_path, monkeypatch):
     json.dumps(finished, allow_nan=False)
 
 
+def test_metrics_are_shown_once_they_have_settled(gate_run, tmp_path):
+    run = RunFolder(shutil.copytree(gate_run, tmp_path / "run"))
+    rows = list(range(100, 4_001, 100))
+    run.write("history", {"rows": rows, "auc": [0.1] * 3 + [0.7] * 37, "window_auc": [0.2] * 3 + [0.8] * 37})
+    chart, _ = training_view(run.path)["sections"][0]["charts"]
+    assert chart["x"] == rows[3:]
+    assert [series["values"] for series in chart["series"]] == [[0.8] * 37, [0.7] * 37]
+    assert chart["caption"].endswith("The first tenth of the rows is left out.")
+
+
 def test_before_the_first_record_and_long_after_the_last(gate_run, tmp_path):
     folder = shutil.copytree(gate_run, tmp_path / "run")
     for name in ("metrics", "history", "monitor"):

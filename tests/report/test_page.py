@@ -151,6 +151,27 @@ def test_a_run_has_every_section_and_its_numbers(gate_run):
     ]
 
 
+def test_segments_are_drawn_from_where_they_begin_to_where_they_end(gate_run):
+    page = Page(write_report(gate_run))
+    rows = json.loads((gate_run / "monitor.json").read_text())["rows"]
+    named = [attributes["id"] for attributes in page.all("figure")]
+    specs = dict(zip(named, page.specs(), strict=True))
+    for name in ("drift-map", "missing-map"):
+        assert specs[name]["views"][0]["data"][0]["x"] == [0, *rows]
+    for name in ("drift-lines", "rate-lines", "throughput-lines"):
+        view = specs[name]["views"][0]
+        assert view["data"][0]["x"] == [(one + other) / 2 for one, other in pairwise([0, *rows])]
+        assert view["layout"]["xaxis"]["range"] == [0, rows[-1]]
+
+
+def test_a_stream_that_is_shorter_than_its_window_has_no_metrics_of_one(short_run, gate_run):
+    short, long = (Page(write_report(run)).words for run in (short_run, gate_run))
+    assert "AUC, last 1k" in long
+    assert "AUC, last 1k" not in short.partition("In short")[0]
+    assert "no row after the first ones to compare with them" in short
+    assert "the stream is shorter than a segment" in short
+
+
 def test_it_is_one_file_of_a_sane_size_beside_the_run(gate_run):
     before = set(gate_run.iterdir()) - {gate_run / "report.html"}
     path = write_report(str(gate_run))

@@ -52,6 +52,15 @@ def test_too_many_or_too_few_clicks_are_told_and_warned_of(calibration, told):
     assert f"The model {told}: rank by its scores, but do not use them as probabilities." in warned(run)
 
 
+def test_few_clicks_may_be_off_by_chance():
+    few = replace(with_metrics(calibration=0.8), window=1_000, click_rate=np.full(6, 0.09))  # 90 clicks, 0.21 by chance
+    assert "It predicts 20 % too few clicks, which may be chance." in said(few)
+    assert warned(few) == ""
+    more = replace(few, click_rate=np.full(6, 0.2))
+    assert "It predicts 20 % too few clicks." in said(more)
+    assert "do not use them as probabilities" in warned(more)
+
+
 def test_worse_than_no_model():
     run = with_metrics(normalized_entropy=1.2)
     assert "LogLoss is 20.0 % higher than that of always predicting the click rate." in said(run)
@@ -105,6 +114,19 @@ def test_the_trend_of_the_second_half():
     assert "it was still getting better: AUC went from 0.7000 to 0.7200" in trend(0.72)
     assert "it got worse: AUC went from 0.7000 to 0.6800" in trend(0.68)
     assert "it stayed as good as it was" in trend(0.701)
+
+
+def test_a_change_within_the_errors_of_both_windows_may_be_chance():
+    rows = np.arange(1_000.0, 6_001, 1_000)
+
+    def trend(last, rate):
+        auc = np.where(rows <= 3_000, 0.766, last)
+        run = replace(GOOD, rows=6_000, window=1_000, click_rate=np.full(6, rate))
+        return said(replace(run, history={"rows": rows, "window_auc": auc}))
+
+    # Hanley and McNeil: 160 clicks and 840 others have errors of 0.023, 500 and 500 of 0.015
+    assert "AUC went from 0.7660 to 0.7200, which may be chance." in trend(0.72, 0.16)
+    assert "it got worse: AUC went from 0.7660 to 0.7200." in trend(0.72, 0.5)
 
 
 def test_columns_that_matter_and_that_drift_are_named():

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from daes.model import CTRModel
 from daes.storage.run_folder import RunFolder
 from daes.stream.dataset import Dataset
 from daes.training import results
@@ -76,3 +77,10 @@ def test_a_run_that_is_killed_leaves_it_to_be_replaced(tmp_path, monkeypatch):
     run_again = {"model": {"backbone": "lr"}, "overwrite": True, "prefetch": 0}
     train_run(Dataset.open("adstream:1000"), tmp_path / "run", config=TrainConfig(batch_size=500), **run_again)
     assert not (tmp_path / "run" / "progress.json").exists()
+
+
+@pytest.mark.parametrize(("window", "reference"), [(100, 1000), (2000, 2000), (50_000, 10_000)])
+def test_drift_is_measured_against_the_start_of_a_short_stream(window, reference):
+    data = Dataset.open("adstream:5000")
+    model = CTRModel(data.schema, "fe", "lr", sizes=10)
+    assert results.RunResults(data, model, window).monitor.reference_rows == reference

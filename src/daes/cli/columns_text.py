@@ -3,7 +3,7 @@
 from collections.abc import Sequence, Set
 
 from daes.cli.console import note
-from daes.formatting import on_one_line
+from daes.formatting import on_one_line, percent, shorten
 from daes.stream.columns import InferredColumn, summarize_columns
 from daes.stream.dataset import Dataset
 
@@ -33,12 +33,12 @@ def columns_lines(columns: Sequence[InferredColumn]) -> list[str]:
     cells = [("column", "part", "because", "examples", "values", "missing")]
     cells += [
         (
-            _short(on_one_line(column.name)),
+            shorten(on_one_line(column.name)),
             column.part,
             column.why,
             _short(", ".join(_short(on_one_line(text), _EXAMPLE_WIDTH) for text in column.examples)),
             f"{column.distinct:,}",
-            f"{column.missing:.0%}".replace("%", " %") if column.missing else "",
+            percent(column.missing, 0) if column.missing else "",
         )
         for column in columns[:_LISTED]
     ]

@@ -4,6 +4,7 @@ from typing import Any
 
 from daes.cli.console import out, print_json, say
 from daes.cli.options import Json
+from daes.formatting import counted
 
 _BRINGS = {
     "cli": "the command line",
@@ -36,7 +37,8 @@ _DISTRIBUTIONS = {
 def doctor(json: Json = False) -> None:
     """Show what is installed, what is missing and how to install it, and the hardware.
 
-    Each extra is listed with what it brings, its packages and, if one is missing, the command that installs them.
+    Each extra is listed with what it brings, its packages and, if one is missing, the command that installs them;
+    then whether the compiled loops are there that make training on a CPU several times as fast.
 
     Examples:
 
@@ -57,7 +59,14 @@ def doctor(json: Json = False) -> None:
         for packages in [", ".join(f"{package} {there or '–'}" for package, there in extra["packages"].items())]
     ]
     out.print(Table(("extra", "brings", "packages", "state"), rows, left=frozenset(range(4))))
-    out.print(f"{machine['cores']} cores, {machine['threads']} threads for torch")
+    out.print(f"{counted(machine['cores'], 'core')}, {counted(machine['threads'], 'thread')} for torch")
+    if machine["compiled_loops"]:
+        out.print("compiled loops for the CPU: there")
+    else:
+        say(
+            "no compiled loops: training on a CPU takes several times as long. `python -m daes.native` makes them, "
+            "where there is a C compiler and DAES_NATIVE=0 is not set"
+        )
     if machine["gpus"]:
         out.print(f"CUDA: {', '.join(machine['gpus'])}; --device auto takes the first")
     else:
@@ -75,6 +84,7 @@ def examine() -> dict[str, Any]:
     import torch
 
     import daes
+    from daes import native
     from daes.extras import EXTRA_OF
     from daes.training.environment import installed_version
 
@@ -94,6 +104,7 @@ def examine() -> dict[str, Any]:
             "system": platform.platform(),
             "cores": os.cpu_count(),
             "threads": torch.get_num_threads(),
+            "compiled_loops": native.serves(),
             "gpus": gpus,
         },
         "extras": extras,

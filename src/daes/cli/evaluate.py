@@ -11,9 +11,9 @@ from daes.table import Cell, Table
 from daes.training.environment import find_device
 
 _METRICS = {
-    "auc": ("AUC", "how often a click scores above a non-click"),
+    "auc": ("AUC", "how often a click outscores a non-click"),
     "logloss": ("LogLoss", "mean of −log p(what happened)"),
-    "normalized_entropy": ("normalised entropy", "LogLoss over that of knowing the click rate alone"),
+    "normalized_entropy": ("normalised entropy", "LogLoss over that of the click rate alone"),
     "brier": ("Brier score", "mean squared error of the probability"),
     "calibration": ("calibration", "clicks predicted over clicks"),
     "ece": ("calibration error", "mean |predicted − clicked| over bins"),

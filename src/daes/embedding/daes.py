@@ -60,7 +60,7 @@ _SHARED: dict[str, Any] = {
     **_SHARED,
 )
 class DAES(NumericalEmbedding):
-    """A sum of meta-embeddings, weighted by the position of the number in its distribution and by the context.
+    """A sum of meta-embeddings, weighted by the number's place in its distribution and, if modulated, by the context.
 
     1. A reservoir inside the module keeps a uniform sample of each feature's stream; `knots` are its quantiles.
     2. The rank p̂ of the value among the knots gives weights v on a basis of M (thermometer) or M+1 (hat) rows, see

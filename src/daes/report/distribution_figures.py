@@ -5,7 +5,22 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from daes.formatting import compact, fixed, measured, percent
-from daes.report.figures import ROWS_AXIS, Figure, Floats, Layout, Line, View, first, heat_map, lines, map_height, named
+from daes.report.figures import (
+    ROWS_AXIS,
+    Figure,
+    Floats,
+    Layout,
+    Line,
+    View,
+    edges,
+    first,
+    heat_map,
+    lines,
+    map_height,
+    middles,
+    named,
+    segments_axis,
+)
 from daes.report.run_record import DriftSeries, KnotPaths, highest, means
 from daes.table import Table
 
@@ -13,6 +28,8 @@ SEGMENTS_AXIS: Layout = {**ROWS_AXIS, "rangemode": "normal"}
 
 _LIMITS = {"psi": 0.25, "ks": 0.1}
 _TITLES = {"psi": "PSI", "ks": "KS"}
+_LEAST_FRAME = 0.1
+"""The least height of the drift of one feature: what is below looks as small as it is."""
 
 
 def drift_figures(drift: DriftSeries) -> list[Figure]:
@@ -29,7 +46,7 @@ def _drift_map(drift: DriftSeries, order: Sequence[int]) -> Figure:
         z = getattr(drift, measure)[:, shown].T
         finite = z[np.isfinite(z)]
         high = max(_LIMITS[measure], float(np.quantile(finite, 0.98)) if finite.size else 0.0)
-        views.append(View(title, *heat_map(names, drift.rows, z, title, SEGMENTS_AXIS, limits=(0.0, high))))
+        views.append(View(title, *heat_map(names, edges(drift.rows), z, title, SEGMENTS_AXIS, limits=(0.0, high))))
     kinds = ((drift.psi, drift.psi_by_chance), (drift.ks, drift.ks_by_chance))
     columns = [column for seen, chance in kinds for column in (highest(seen), seen[-1], means(chance))]
     return Figure(
@@ -54,13 +71,13 @@ def _drift_lines(drift: DriftSeries, order: Sequence[int]) -> Figure:
     y, views = "%{y:.3f}<extra></extra>", []
     for feature in shown:
         series = [
-            Line("psi", "PSI", drift.rows, drift.psi[:, feature], "c1", hover=f"PSI {y}"),
-            Line("ks", "KS", drift.rows, drift.ks[:, feature], "c2", dash="dash", hover=f"KS {y}"),
+            Line("psi", "PSI", middles(drift.rows), drift.psi[:, feature], "c1", hover=f"PSI {y}"),
+            Line("ks", "KS", middles(drift.rows), drift.ks[:, feature], "c2", dash="dash", hover=f"KS {y}"),
         ]
-        data, layout = lines(series, y_title="drift", height=260)
-        low, high = layout["yaxis"].get("range", (0.0, 1.0))
-        layout["yaxis"]["range"] = [min(0.0, low), max(high, 0.1)]
-        views.append(View(drift.names[feature], data, layout))
+        most = float(np.nanmax([*drift.psi[:, feature], *drift.ks[:, feature], _LEAST_FRAME]))
+        frame = {"range": [-0.03 * most, 1.06 * most]}
+        view = lines(series, y_title="drift", height=260, x_axis=segments_axis(drift.rows), y_axis=frame)
+        views.append(View(drift.names[feature], *view))
     return Figure(
         "drift-lines",
         "Drift of one feature",
@@ -90,7 +107,7 @@ def missing_figure(missing: Mapping[str, Floats], rows: Floats) -> Figure | None
     names = [list(known)[i] for i in shown]
     z = np.stack([known[name] for name in names])
     limits = (0.0, max(0.05, float(np.nanmax(z))))
-    view = heat_map(names, rows, z, "missing", SEGMENTS_AXIS, limits=limits, form=".1f", percent=True)
+    view = heat_map(names, edges(rows), z, "missing", SEGMENTS_AXIS, limits=limits, form=".1f", percent=True)
     return Figure(
         "missing-map",
         "Share of missing values",
@@ -137,7 +154,7 @@ def _knot_map(knots: KnotPaths, distance: Mapping[int, Floats], order: Sequence[
     shown, omitted = first(order, keep_order=True)
     names, z = [knots.names[i] for i in shown], np.stack([distance[i] for i in shown])
     limits = (0.0, max(0.02, float(np.nanquantile(z, 0.98))))
-    view = heat_map(names, knots.rows, z, "ranks away", SEGMENTS_AXIS, limits=limits, form=".1f", percent=True)
+    view = heat_map(names, edges(knots.rows), z, "ranks away", SEGMENTS_AXIS, limits=limits, form=".1f", percent=True)
     return Figure(
         "knots-map",
         "How far the knots were from their last place",

@@ -155,8 +155,8 @@ def lines(
     }
     # On a logarithmic axis plotly.js expects the range and the positions of labels as powers of ten.
     drawn = [replace(line, y=_log10(line.y)) for line in series] if layout["yaxis"].get("type") == "log" else series
-    frame = _frame(drawn, settle)
-    if frame is not None and "range" not in layout["yaxis"]:
+    frame = layout["yaxis"].get("range") or _frame(drawn, settle)
+    if frame is not None:
         layout["yaxis"]["range"] = list(frame)
     if end_labels and frame is not None:
         layout["annotations"] = _end_labels(drawn, frame, height)
@@ -236,6 +236,30 @@ def spread(places: Sequence[float], gap: float) -> list[float]:
     return [place + index * gap for index, place in enumerate(level)]
 
 
+def edges(ends: Floats) -> Floats:
+    """Where segments of a stream begin and end, for `heat_map`, from their ends.
+
+    >>> edges(np.array([1000.0, 2000.0, 2500.0])).tolist()
+    [0.0, 1000.0, 2000.0, 2500.0]
+    """
+    return np.append(0.0, ends)
+
+
+def middles(ends: Floats) -> Floats:
+    """The middles of segments of a stream, where a mean over a segment is drawn, from their ends.
+
+    >>> middles(np.array([1000.0, 2000.0, 2500.0])).tolist()
+    [500.0, 1500.0, 2250.0]
+    """
+    found: Floats = ends - np.diff(ends, prepend=0.0) / 2
+    return found
+
+
+def segments_axis(ends: Floats) -> Layout:
+    """The axis below what is drawn at `middles`: the whole stream."""
+    return {**ROWS_AXIS, "range": [0.0, float(ends[-1])]}
+
+
 def map_height(rows: int, row_pixels: int = 22) -> int:
     """The height in pixels of a heat map and the axis below it."""
     return max(170, min(row_pixels * rows, 1400) + 70)
@@ -255,7 +279,7 @@ def heat_map(
 ) -> tuple[list[Trace], Layout]:
     """A heat map of z over names (one per row, from the top) and x; NaN is left blank.
 
-    `narrowtext` holds the names for narrow screens.
+    x has the middles of the columns, or one entry more, their edges. `narrowtext` holds the names for narrow screens.
     """
     unit = 100.0 if percent else 1.0
     shares = unit * np.asarray(z, dtype=np.float64)

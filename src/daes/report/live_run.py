@@ -1,6 +1,7 @@
 """The view of a run for the live page (`daes.report.live`), from the files of its folder."""
 
 import time
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +11,7 @@ from daes.formatting import compact, count, duration, fixed, percent
 from daes.report.live import chart, note, reliability_chart, table
 from daes.storage.run_folder import RunFolder
 
+_FEW_RECORDS = 10
 _SILENT = 60.0
 """Seconds without an update after which a run may have ended."""
 
@@ -66,13 +68,20 @@ def _read(run: RunFolder) -> tuple[dict[str, Any] | None, str]:
 
 def _metrics(history: Mapping[str, Any]) -> dict[str, Any]:
     rows = history.get("rows", [])
+    # Metrics jump before they settle: shown from the start they would leave no room for what follows.
+    start = bisect_left(rows, rows[-1] / 10) if len(rows) > _FEW_RECORDS else 0
+    left_out = " The first tenth of the rows is left out." if start else ""
 
     def along(name: str) -> list[tuple[str, Sequence[float | None]]]:
-        return [("last rows", history.get(f"window_{name}", [])), ("all rows", history.get(name, []))]
+        return [
+            (shown, history.get(key, [])[start:])
+            for shown, key in (("last rows", f"window_{name}"), ("all rows", name))
+        ]
 
+    scored = f"Every row is scored before it is learned from.{left_out}"
     charts = [
-        chart("auc", "AUC", rows, along("auc"), caption="Every row is scored before it is learned from."),
-        chart("logloss", "LogLoss", rows, along("logloss"), caption="Lower is better."),
+        chart("auc", "AUC", rows[start:], along("auc"), caption=scored),
+        chart("logloss", "LogLoss", rows[start:], along("logloss"), caption=f"Lower is better.{left_out}"),
     ]
     return {"id": "metrics", "title": "Predictions", "charts": charts}
 

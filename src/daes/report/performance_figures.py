@@ -6,7 +6,7 @@ import numpy as np
 
 from daes.formatting import compact, count, fixed, percent
 from daes.metrics.stream import Reliability
-from daes.report.figures import Figure, Floats, Line, View, lines
+from daes.report.figures import Figure, Floats, Line, View, lines, middles, segments_axis
 from daes.report.run_record import RunRecord
 from daes.table import Table
 
@@ -129,9 +129,12 @@ def throughput_figure(run: RunRecord) -> Figure | None:
     rows, speed = run.segment_rows, run.speed
     if len(rows) < 2 or not np.isfinite(speed).any():
         return None
-    line = Line("speed", "rows per second", rows, speed, "c1", hover="%{y:,.0f} rows per second<extra></extra>")
+    line = Line(
+        "speed", "rows per second", middles(rows), speed, "c1", hover="%{y:,.0f} rows per second<extra></extra>"
+    )
     frame = [0.0, 1.1 * float(np.nanmax(speed))]
-    view = lines([line], height=220, y_axis={"range": frame, "tickformat": "~s"}, end_labels=False)
+    y_axis = {"range": frame, "tickformat": "~s"}
+    view = lines([line], height=220, x_axis=segments_axis(rows), y_axis=y_axis, end_labels=False)
     return Figure(
         "throughput-lines",
         "Rows per second",
@@ -149,13 +152,13 @@ def rate_figure(run: RunRecord) -> Figure | None:
     if len(rows) < 2 or not np.isfinite(run.click_rate).any():
         return None
     series = [
-        Line("predicted", "predicted", rows, run.mean_prediction, "c1", hover=f"predicted {_Y}"),
-        Line("clicked", "clicked", rows, run.click_rate, "c2", width=1.3, hover=f"clicked {_Y}"),
+        Line("predicted", "predicted", middles(rows), run.mean_prediction, "c1", hover=f"predicted {_Y}"),
+        Line("clicked", "clicked", middles(rows), run.click_rate, "c2", width=1.3, hover=f"clicked {_Y}"),
     ]
     return Figure(
         "rate-lines",
         "Predicted and clicked along the stream",
-        [View("", *lines(series, height=380, settle=_SETTLE))],
+        [View("", *lines(series, height=380, x_axis=segments_axis(rows), settle=_SETTLE))],
         alt=f"Mean prediction and rate of clicks along the stream: {_ends(series)}.",
         caption="Mean prediction and rate of clicks of each segment of the stream.",
         height=380,

@@ -84,6 +84,11 @@ class RunRecord:
     bad_rows: tuple[int, tuple[str, ...]] = (0, ())
     notes: tuple[str, ...] = ()
 
+    @property
+    def windowed(self) -> bool:
+        """Whether the metrics of the window are about fewer rows than those of the stream."""
+        return bool(self.window and self.rows and self.rows > self.window)
+
 
 def read_run(folder: Path) -> RunRecord:
     """The record of a run's folder; `config` and `metrics` must exist, other files may be missing."""
@@ -179,16 +184,17 @@ def number(value: Any) -> float:
 
 
 def read_drift(monitor: Mapping[str, Any]) -> DriftSeries | None:
-    """PSI and KS of a monitor.json; None if there is no numerical feature or no segment."""
+    """PSI and KS of a monitor.json; None if there is no numerical feature or no row after those of the reference."""
     features, rows = monitor.get("features", {}), floats(monitor.get("rows", []))
-    if not features or not len(rows):
+    reference_rows = int(monitor.get("reference_rows", 0))
+    if not features or not len(rows) or rows[-1] <= reference_rows:
         return None
     blank = np.full(len(rows), np.nan)
     columns = {
         kind: np.stack([floats(series[kind]) if series.get(kind) else blank for series in features.values()], axis=1)
         for kind in ("psi", "ks", "psi_by_chance", "ks_by_chance")
     }
-    return DriftSeries(tuple(features), rows, int(monitor.get("reference_rows", 0)), **columns)
+    return DriftSeries(tuple(features), rows, reference_rows, **columns)
 
 
 def highest(values: Floats) -> Floats:

@@ -67,12 +67,13 @@ def _evidence(findings: ModelFindings) -> list[Block]:
 def run_facts(run: RunRecord) -> list[tuple[str, str]]:
     """The numbers at the top of the page."""
     speed = run.rows / run.seconds if run.rows and run.seconds else None
-    window = f"last {compact(run.window)}" if run.window else "window"
+    recent = [("window_", f", last {compact(run.window)}")] if run.windowed else []
     return [
-        ("AUC", fixed(run.metrics.get("auc"))),
-        (f"AUC, {window}", fixed(run.metrics.get("window_auc"))),
-        ("LogLoss", fixed(run.metrics.get("logloss"))),
-        (f"LogLoss, {window}", fixed(run.metrics.get("window_logloss"))),
+        *(
+            (f"{title}{where}", fixed(run.metrics.get(f"{kind}{metric}")))
+            for metric, title in (("auc", "AUC"), ("logloss", "LogLoss"))
+            for kind, where in [("", ""), *recent]
+        ),
         ("Rows", count(run.rows)),
         ("Time", duration(run.seconds)),
         ("Rows per second", compact(speed)),
@@ -144,7 +145,7 @@ def category_blocks(run: RunRecord, columns: Sequence[ColumnSummary]) -> list[Bl
         for column in categorical
     ]
     settled = all(column.fresh < 0.001 for column in categorical)
-    head = ("column", "values", "new", "missing", "table rows", "in use", "shared", "LogLoss without it")
+    head = ("column", "values", "new", "missing", "table rows", "in use", "shared", "importance")
     return [
         Paragraph(
             f"{explained} “New” is the share of rows in the second half of the stream with a value never seen before, "
@@ -158,7 +159,7 @@ def category_blocks(run: RunRecord, columns: Sequence[ColumnSummary]) -> list[Bl
 
 def _drift(run: RunRecord) -> list[Block]:
     if run.drift is None:
-        return [Paragraph("There is no numerical feature, or drift was not recorded.")]
+        return [Paragraph("There is no numerical feature, or no row after the first ones to compare with them.")]
     return [*drift_figures(run.drift)]
 
 
@@ -169,7 +170,10 @@ def _missing(run: RunRecord) -> list[Block]:
 
 def _knots(run: RunRecord) -> list[Block]:
     if run.knots is None:
-        return [Paragraph("This method keeps no knots.")]
+        short = ", or the stream is shorter than a segment, at whose end they are recorded" * (
+            len(run.segment_rows) < 2
+        )
+        return [Paragraph(f"This method keeps no knots{short}.")]
     explained = Paragraph("Quantiles of each feature, as estimated by the method along the stream.")
     return [explained, *drawn(knot_figures(run.knots), "No feature had a value.")]
 

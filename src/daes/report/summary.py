@@ -1,7 +1,7 @@
 """A run in sentences: how good the model is, what to look out for, what to do next."""
 
 from collections.abc import Iterator, Sequence
-from math import isfinite
+from math import hypot, isfinite
 from shlex import join, quote
 
 import numpy as np
@@ -15,6 +15,9 @@ from daes.training.config import FEW_STEPS, suggest_more_steps
 _OFF = 0.1
 _SHIFT = 0.25
 _NAMED = 3
+_SMALL = 0.003
+_ERRORS = 2
+"""Standard errors within which a difference may be chance."""
 _DATA_OPTIONS = (
     *("numerical", "categorical", "time", "weight", "exclude", "limit", "format", "separator", "decimal", "missing"),
     *("no_header", "column_names", "no_quotes", "label_map", "bad_rows"),
@@ -33,8 +36,7 @@ def summary(run: RunRecord, columns: Sequence[ColumnSummary]) -> list[Block]:
 
 def findings(run: RunRecord, columns: Sequence[ColumnSummary]) -> Iterator[str]:
     """How well the model predicts, and from which columns."""
-    windowed = run.window and run.rows and run.rows > run.window
-    where = f"over the last {compact(run.window)} rows" if windowed else "over all rows"
+    where = f"over the last {compact(run.window)} rows" if run.windowed else "over all rows"
     auc = _recent(run, "auc")
     if isfinite(auc):
         yield (
@@ -47,7 +49,8 @@ def findings(run: RunRecord, columns: Sequence[ColumnSummary]) -> Iterator[str]:
         yield f"Its LogLoss is {percent(abs(1 - entropy))} {side} than that of always predicting the click rate."
     calibration = _recent(run, "calibration")
     if isfinite(calibration):
-        yield f"It {predicted_clicks(calibration)}."
+        chance = ", which may be chance" if 0.01 <= abs(calibration - 1) < _calibration_by_chance(run) else ""
+        yield f"It {predicted_clicks(calibration)}{chance}."
     yield from _trend(run)
     yield from _reliance(columns)
     yield from _drift(columns)
@@ -72,12 +75,37 @@ def _trend(run: RunRecord) -> Iterator[str]:
     before, after = float(auc[half]), float(auc[-1])
     if not (isfinite(before) and isfinite(after)):
         return
-    change = after - before
-    if abs(change) < 0.003:
+    change, went = after - before, f"AUC went from {fixed(before)} to {fixed(after)}"
+    if abs(change) < _SMALL:
         yield "Over the second half of the stream it stayed as good as it was."
+    elif abs(change) < _ERRORS * hypot(*(_auc_error(run, value) for value in (before, after))):
+        yield f"Over the second half of the stream {went}, which may be chance."
     else:
         how = "was still getting better" if change > 0 else "got worse"
-        yield f"Over the second half of the stream it {how}: AUC went from {fixed(before)} to {fixed(after)}."
+        yield f"Over the second half of the stream it {how}: {went}."
+
+
+def _auc_error(run: RunRecord, auc: float) -> float:
+    """The standard error of an AUC over the last rows by Hanley and McNeil; 0 if the click rate was not recorded."""
+    clicks, others = _clicks_and_others(run)
+    if not (clicks >= 1 and others >= 1):
+        return 0.0
+    two_clicks, two_others = auc / (2 - auc) - auc**2, 2 * auc**2 / (1 + auc) - auc**2
+    variance = auc * (1 - auc) + (clicks - 1) * two_clicks + (others - 1) * two_others
+    return float(np.sqrt(variance / (clicks * others)))
+
+
+def _calibration_by_chance(run: RunRecord) -> float:
+    """How far predictions without an error may be from the number of clicks, in parts of it; 0 if it is not known."""
+    clicks, _ = _clicks_and_others(run)
+    return _ERRORS / float(np.sqrt(clicks)) if clicks >= 1 else 0.0
+
+
+def _clicks_and_others(run: RunRecord) -> tuple[float, float]:
+    """About how many of the last rows are clicks, and how many are none; NaN if the click rate was not recorded."""
+    rows = (run.window if run.windowed else run.rows) or 0
+    rate = float(np.nanmean(run.click_rate)) if np.isfinite(run.click_rate).any() else float("nan")
+    return rate * rows, (1 - rate) * rows
 
 
 def _reliance(columns: Sequence[ColumnSummary]) -> Iterator[str]:
@@ -110,7 +138,7 @@ def warnings(run: RunRecord, columns: Sequence[ColumnSummary]) -> Iterator[str]:
     auc, entropy, calibration = (_recent(run, name) for name in ("auc", "normalized_entropy", "calibration"))
     if entropy >= 1:
         yield "Predictions are worse than the click rate alone: do not use them yet."
-    elif abs(calibration - 1) > _OFF:
+    elif abs(calibration - 1) > max(_OFF, _calibration_by_chance(run)):
         yield f"The model {predicted_clicks(calibration)}: rank by its scores, but do not use them as probabilities."
     if auc > 0.98:
         yield f"An AUC of {fixed(auc)} is suspiciously high: a column may leak the label, or the rows be sorted by it."

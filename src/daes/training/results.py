@@ -24,6 +24,8 @@ _log = logging.getLogger("daes.training")
 _LEAST_SECONDS = 2.0
 _LARGEST_SHARE = 0.02
 _LISTED_BAD_ROWS = 20
+_FEWEST_REFERENCE_ROWS = 1_000
+_MOST_REFERENCE_ROWS = 10_000
 
 
 class RunResults:
@@ -32,13 +34,17 @@ class RunResults:
     Args:
         data: the rows of the run.
         model: its model.
-        window: rows at the end of the stream on which the importance of columns is measured.
+        window: rows at the end of the stream on which the importance of columns is measured. Drift is measured against
+            as many at its start, between 1,000 and 10,000.
     """
 
     def __init__(self, data: Dataset, model: CTRModel, window: int) -> None:
         self.folder: RunFolder | None = None
         """Where the files are; None as long as nothing may be written."""
-        self.monitor = Monitor(data.schema, model.distributions)
+        # The window is a tenth of a stream of known length: a longer reference would have much of what it is compared
+        # with, and hide its drift.
+        reference_rows = min(max(window, _FEWEST_REFERENCE_ROWS), _MOST_REFERENCE_ROWS)
+        self.monitor = Monitor(data.schema, model.distributions, reference_rows=reference_rows)
         self.recent = RecentRows(data.schema.num_numerical + data.schema.num_categorical, window)
         self.bad_rows = data.bad_rows
         self._data = data
