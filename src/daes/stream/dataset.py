@@ -271,7 +271,7 @@ class Dataset:
         return self._fingerprint
 
     def stamps(self) -> list[list[Any]] | None:
-        """Path, size and modification time of each file, to see without reading whether files have changed.
+        """Absolute path, size and modification time of each file, to see without reading whether files have changed.
 
         None if the rows are not in files, or if the files have no modification time.
         """

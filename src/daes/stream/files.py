@@ -36,6 +36,12 @@ class DataFile:
         return path.rpartition("/")[2]
 
     @property
+    def absolute(self) -> str:
+        """The path that is valid in every working directory."""
+        local = isinstance(self.filesystem, fs.LocalFileSystem)
+        return str(Path(self.path).absolute()) if local else self.path
+
+    @property
     def compression(self) -> str | None:
         """How the file is compressed, by its name."""
         return COMPRESSIONS.get(Path(self.name).suffix.lower())

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from daes.formatting import counted
-from daes.stream.arrow import fs
 from daes.stream.bad_rows import BadRow
 from daes.stream.cursor import Cursor, Position, SourceError
 from daes.stream.cursor_source import CursorSource
@@ -100,7 +99,7 @@ class FollowedFiles(CursorSource):
             found = find_files(self.where)
         except FileNotFoundError:
             return []
-        files = [_absolute(file) for file in found if _is_complete(file) and self._accepts(file)]
+        files = [replace(file, path=file.absolute) for file in found if _is_complete(file) and self._accepts(file)]
         if self.order == "time":
             times = {file.path: file.filesystem.get_file_info(file.path).mtime_ns or 0 for file in files}
             return sorted(files, key=lambda file: (times[file.path], natural_order(file.path)))
@@ -215,12 +214,6 @@ class _FollowCursor(Cursor):
         if self._inner is not None:
             self._inner.close()
             self._inner = None
-
-
-def _absolute(file: DataFile) -> DataFile:
-    """The file with a path that is valid in every working directory."""
-    local = isinstance(file.filesystem, fs.LocalFileSystem)
-    return replace(file, path=str(Path(file.path).absolute())) if local else file
 
 
 def _is_complete(file: DataFile) -> bool:
