@@ -5,12 +5,14 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from daes.formatting import counted
+from daes.stream.arrow import pa
 from daes.stream.bad_rows import BadRow
 from daes.stream.cursor import Cursor, Position, SourceError
 from daes.stream.cursor_source import CursorSource
@@ -79,14 +81,29 @@ class FollowedFiles(CursorSource):
 
     @cached_property
     def arrow_schema(self) -> Any:
-        """The columns of the first file; waits for it."""
-        files = self.files()
-        if not files:
-            _log.warning("there is no file in %s yet: waiting for the first one", self.where)
-        while not files:
+        """The columns of the first file that has rows; waits for it."""
+        found = self._first_schema()
+        if found is None:
+            _log.warning("there is no file with rows in %s yet: waiting for the first one", self.where)
+        while found is None:
             time.sleep(_BETWEEN_LISTINGS)
-            files = self.files()
-        return self._make(files[0]).arrow_schema
+            found = self._first_schema()
+        return found
+
+    def _first_schema(self) -> Any | None:
+        for file in self.files():
+            with suppress(SourceError, OSError) if self.skips else nullcontext():
+                found = self.open_file(file).arrow_schema
+                if any(not pa.types.is_null(column.type) for column in found):
+                    return found
+        return None
+
+    def open_file(self, file: DataFile) -> FilesSource:
+        """The source of one file."""
+        source = self._make(file)
+        source.configure(bad_rows="skip" if self.skips else "error", label_map=self._label_map)
+        source.bad_rows = self.bad_rows
+        return source
 
     @property
     def lag(self) -> str:
@@ -137,9 +154,7 @@ class _FollowCursor(Cursor):
             self._open(found[0], json.loads(str(place["place"])))
 
     def _open(self, file: DataFile, place: Position) -> None:
-        source, followed = self._source._make(file), self._source
-        source.configure(bad_rows="skip" if followed.skips else "error", label_map=followed._label_map)
-        source.bad_rows = followed.bad_rows
+        source, followed = self._source.open_file(file), self._source
         if followed.known_columns is not None:
             found = source.arrow_schema.names
             if new := [name for name in found if name not in followed.known_columns and not is_unnamed(name)]:
