@@ -230,7 +230,10 @@ def test_wrong_input_is_one_sentence(refused, clicks, tmp_path, csv):
         ),
         ((*known, "--learning-rate", "fast", *out), "--learning-rate"),
         ((*known, "--batch-size", "0", *out), "a whole number of at least 1 is needed, got 0"),
-        ((*known, "--context", "town", *out, *QUICK), "context must name categorical columns of the schema"),
+        (
+            (*known, "--method", "daes-gate", "--context", "town", *out, *QUICK),
+            "context must name categorical columns of the schema",
+        ),
         ((*known, "--bad-batch", "ignore", *out), "'--bad-batch': must be one of stop, skip"),
         ((*known, "--device", "tpu", *out), "'--device': auto, cpu, cuda or cuda:N is needed, got tpu"),
         ((*known, "--method", "efd", "--method-option", "num_meta=9", *out, *QUICK), "efd has no option 'num_meta'"),
@@ -698,12 +701,29 @@ def test_options_of_late_labels_are_checked(refused, clicks, tmp_path):
     options = ("--out", tmp_path / "run", *QUICK)
     topic, labels = "nats://127.0.0.1:1/ads", ("--labels", "nats://127.0.0.1:1/clicks")
     assert "--labels needs --key NAME" in refused("train", topic, *labels, *options)
-    assert "--key and --label-window need --labels" in refused("train", topic, "--key", "id", *options)
+    for given in (("--key", "id"), ("--label-window", "1h"), ("--max-pending", "9"), ("--overflow", "drop")):
+        said = refused("train", topic, *given, *options)
+        assert "--key, --label-window, --max-pending, --overflow need --labels TOPIC" in said
     said = refused("train", topic, *labels, "--key", "id", "--label-window", "soon", *options)
     assert "'--label-window': a positive number with s, m, h or d, such as 30m, is needed, got soon" in said
     said = refused("train", topic, *labels, "--key", "id", "--overflow", "keep", *options)
     assert "'--overflow': must be one of no-click, drop, spill, got 'keep'" in said
     assert "key is for streams without an end" in refused("train", clicks, *labels, "--key", "id", *options)
+
+
+@pytest.mark.parametrize(
+    ("method", "option", "why"),
+    [
+        ("efd", ("--half-life", "100"), "--half-life has no effect with efd, which keeps no sample of the numbers"),
+        ("fe", ("--reservoir-size", "9"), "--reservoir-size has no effect with fe"),
+        ("daes", ("--context", "ranked"), "--context has no effect with daes, which is not field-aware, got ranked"),
+    ],
+)
+def test_options_that_a_method_does_not_use_are_refused(daes, refused, clicks, tmp_path, method, option, why):
+    out = ("--exclude", "id", "--out", tmp_path / "run", *QUICK)
+    assert why in refused("train", clicks, "--method", method, *option, *out)
+    assert daes("train", clicks, *option, "--method", "daes-gate", *out).exit_code == 0
+    assert daes("train", clicks, *option, "--method", "daes-gate", *out, "--resume").exit_code == 0
 
 
 @pytest.mark.parametrize("option", ["--pairs", "--recent"])

@@ -205,6 +205,8 @@ def train(
                 divide_tables = before.get("divide_tables", "no") if processes.count > 1 else "no"
         if data is None:
             raise ValueError(f"DATA is needed: there is no run in {out} to continue")
+        if previous is None:
+            model.check_method(choice.method)
         late_labels = live.late_labels
         continues_live = resumes and (live.follow or is_broker(data))
         tables = _tables(divide_tables, processes.count)
