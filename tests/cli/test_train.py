@@ -676,12 +676,16 @@ def test_files_that_keep_arriving(daes, refused, tmp_path, monkeypatch):
     assert daes(*same).json["resumed_at"] == 400
 
 
-def test_the_columns_may_be_a_file(daes, refused, clicks, tmp_path):
+def test_the_columns_may_be_a_file(daes, refused, clicks, tmp_path, monkeypatch):
     schema = tmp_path / "schema.json"
     schema.write_text(Schema("click", ("price",), ("device",)).to_json())
     result = daes("train", clicks, "--schema", schema, "--out", tmp_path / "run", "--json", *QUICK)
     assert result.exit_code == 0, result.output
     assert json.loads((tmp_path / "run" / "config.json").read_text())["schema"]["categorical"] == ["device"]
+    with monkeypatch.context() as patch:
+        patch.chdir(tmp_path)
+        assert daes("train", clicks, "--schema", "schema.json", "--out", "later", "--limit", 800, *QUICK).exit_code == 0
+    assert daes("train", "--out", tmp_path / "later", "--resume").exit_code == 0  # from another folder
     said = refused("train", clicks, "--schema", schema, "--label", "click", "--out", tmp_path / "other", *QUICK)
     assert "--schema names all columns" in said
     for text in (b"[", b'{"label": "click"}', b"\xff"):
