@@ -249,6 +249,7 @@ def test_wrong_input_is_one_sentence(refused, clicks, tmp_path, csv):
             "--workers needs --ray; without it, 4 processes of this machine are started",
         ),
         ((*known, "--resume", "--overwrite", *out), "--resume and --overwrite exclude each other"),
+        (("train", "-", "--follow", *out), "--follow needs a folder or a glob, got standard input"),
         ((*known, "--limit", "-5", *out), "a whole number of at least 1 is needed"),
         (known, "Missing option '--out'"),
         (("train", *out), "'DATA': the data to train on are needed"),

@@ -150,6 +150,8 @@ def train(
         )
     if ray and data == STDIN:
         problems.append("--ray needs files that all workers can open, got standard input")
+    if live.follow and data == STDIN:
+        problems.append("--follow needs a folder or a glob, got standard input")
     if problems:
         raise ValueError("; ".join(problems))
     from daes.cli.columns_text import print_columns
