@@ -1,3 +1,4 @@
+import os
 import sys
 from pathlib import Path
 
@@ -93,6 +94,16 @@ def test_nothing_found(tree: Path) -> None:
         find_files([])
     with pytest.raises(ValueError, match=r"day_\[9-0\]\.csv is not a glob: bad character range"):
         find_files(tree / "day_[9-0].csv")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(
+        SourceError, match=r"pipe\.csv is neither a file nor a folder; a pipe can be read as standard in"
+    ):
+        find_files(tmp_path / "pipe.csv")
+    assert not is_directory_or_glob(tmp_path / "pipe.csv")
 
 
 def test_other_filesystems_through_fsspec() -> None:

@@ -89,6 +89,8 @@ def find_files(where: Where, suffixes: tuple[str, ...] = ()) -> list[DataFile]:
             if not chosen:
                 raise FileNotFoundError(f"no file in the directory {where} ends in {' or '.join(suffixes)}")
             return chosen
+        if kind == fs.FileType.Unknown:
+            raise SourceError(f"{where} is neither a file nor a folder; a pipe can be read as standard input, -")
         if _MAGIC.search(path) and not _is_web(path):
             parts = path.split("/")
             first = next(number for number, part in enumerate(parts) if _MAGIC.search(part))
@@ -113,7 +115,7 @@ def is_directory_or_glob(where: str | Path) -> bool:
             return True
     if kind == fs.FileType.NotFound:
         raise FileNotFoundError(f"there is no folder {where}")
-    return bool(kind != fs.FileType.File)
+    return bool(kind == fs.FileType.Directory)
 
 
 def _filesystem(where: str | Path) -> tuple[Any, str]:
