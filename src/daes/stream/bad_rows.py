@@ -6,6 +6,8 @@ from dataclasses import astuple, dataclass, field
 from io import StringIO
 from typing import Any
 
+import numpy as np
+
 _KEPT = 10_000
 
 
@@ -88,8 +90,11 @@ class BadRows:
         return text.getvalue()
 
     def state_dict(self) -> dict[str, Any]:
-        """The rows as plain values; a thread that reads ahead may be adding more."""
-        numbers = {path: sorted(noted) for path, noted in list(self._numbers.items())}
+        """The rows, of which there may be millions, as plain values and arrays.
+
+        A thread that reads ahead may be adding more.
+        """
+        numbers = {path: np.array(sorted(noted), np.int64) for path, noted in list(self._numbers.items())}
         first = [list(astuple(row)) for row in list(self._rows.values())]
         return {"paths": list(self.paths), "first": first, "numbers": numbers}
 
@@ -100,4 +105,4 @@ class BadRows:
         saved = {(row.path, row.row): row for row in rows}
         self._rows = dict(list((saved | self._rows).items())[:_KEPT])
         for path, numbers in state["numbers"].items():
-            self._numbers.setdefault(now.get(path, path), set()).update(numbers)
+            self._numbers.setdefault(now.get(path, path), set()).update(np.asarray(numbers).tolist())
