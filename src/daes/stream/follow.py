@@ -113,7 +113,7 @@ class FollowedFiles(CursorSource):
     def files(self) -> list[DataFile]:
         """The complete files that are there now, in order."""
         try:
-            found = find_files(self.where)
+            found = find_files(self.where, waiting=True)
         except FileNotFoundError:
             return []
         files = [replace(file, path=file.absolute) for file in found if _is_complete(file) and self._accepts(file)]
