@@ -716,6 +716,17 @@ def test_options_of_late_labels_are_checked(refused, clicks, tmp_path):
     assert "key is for streams without an end" in refused("train", clicks, *labels, "--key", "id", *options)
 
 
+def test_options_of_late_labels_are_those_of_the_run_that_is_resumed(refused, trained, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    again = ("train", "--out", run, "--resume", "--overflow", "drop")
+    assert "need --labels TOPIC" in refused(*again)
+    config = json.loads((run / "config.json").read_text())
+    config["options"] |= {"data": "nats://127.0.0.1:1/ads", "labels": "nats://127.0.0.1:1/clicks", "key": "id"}
+    (run / "config.json").write_text(json.dumps(config))
+    assert "there is no NATS server at 127.0.0.1:1" in refused(*again)
+
+
 @pytest.mark.parametrize(
     ("method", "option", "why"),
     [

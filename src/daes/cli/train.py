@@ -140,7 +140,7 @@ def train(
         daes train nats://localhost:4222/ADS --out run
         daes train kafka://localhost:9092/impressions --label click --out run
     """
-    problems = list(live.problems())
+    problems = [] if resume else list(live.problems())
     if resume and overwrite:
         problems.append("--resume and --overwrite exclude each other, got both")
     if was_given(call, "workers") and not was_given(call, "ray"):
@@ -198,6 +198,8 @@ def train(
             data, from_run = data or before.get("data"), from_run or before.get("from_run")
             reading, live = restored(call, reading, before), restored(call, live, before)
             kept = restored(call, kept, before)
+        if resume and (problems := list(live.problems())):  # of all options, given or restored
+            raise ValueError("; ".join(problems))
         if from_run is not None:
             _refuse_given(call, (choice, columns, model), from_run)
         if stored:
