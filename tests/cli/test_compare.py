@@ -45,6 +45,15 @@ def test_the_papers_protocol(daes, clicks):
     assert settings["offline"]["shuffle"] is True
 
 
+def test_options_of_the_other_protocol_are_refused(refused, clicks):
+    for given in (("--epochs", "2"), ("--split", "0.6,0.2,0.2"), ("--shuffle",)):
+        assert f"{given[0]} is an option of --protocol paper, got --protocol stream" in refused(
+            "compare", clicks, *given
+        )
+    said = refused("compare", clicks, "--protocol", "paper", "--label-delay", "2")
+    assert "--label-delay is for one pass over a stream, got 2 and --protocol paper" in said
+
+
 def test_a_failure_is_reported_and_the_rest_is_kept(daes, clicks, monkeypatch):
     module = import_module("daes.experiments.compare")
     plain = module.run_trial
@@ -78,7 +87,7 @@ def test_wrong_input_is_one_sentence(refused, clicks):
         (("--seeds", "0"), "a whole number of at least 1"),
         (("--seeds", "1,1"), "seeds must be a positive number or distinct seeds"),
         (("--protocol", "papers"), "'--protocol': must be one of stream, paper"),
-        (("--split", "0.5,0.5,0.5"), "split must be three positive parts"),
+        (("--protocol", "paper", "--split", "0.5,0.5,0.5"), "split must be three positive parts"),
         (("--split", "a,b,c"), "'--split': a number above 0 and below 1 is needed, got a"),
         (("--split", "0.5,0.5"), "'--split': three numbers are needed, got 0.5,0.5"),
         (("--label", "nothing"), "there is no column 'nothing'"),

@@ -230,7 +230,10 @@ def test_wrong_input_is_one_sentence(refused, clicks, tmp_path, csv):
         ),
         ((*known, "--learning-rate", "fast", *out), "--learning-rate"),
         ((*known, "--batch-size", "0", *out), "a whole number of at least 1 is needed, got 0"),
-        ((*known, "--context", "town", *out, *QUICK), "context must name categorical columns of the schema"),
+        (
+            (*known, "--method", "daes-gate", "--context", "town", *out, *QUICK),
+            "context must name categorical columns of the schema",
+        ),
         ((*known, "--bad-batch", "ignore", *out), "'--bad-batch': must be one of stop, skip"),
         ((*known, "--device", "tpu", *out), "'--device': auto, cpu, cuda or cuda:N is needed, got tpu"),
         ((*known, "--method", "efd", "--method-option", "num_meta=9", *out, *QUICK), "efd has no option 'num_meta'"),
@@ -246,6 +249,7 @@ def test_wrong_input_is_one_sentence(refused, clicks, tmp_path, csv):
             "--workers needs --ray; without it, 4 processes of this machine are started",
         ),
         ((*known, "--resume", "--overwrite", *out), "--resume and --overwrite exclude each other"),
+        (("train", "-", "--follow", *out), "--follow needs a folder or a glob, got standard input"),
         ((*known, "--limit", "-5", *out), "a whole number of at least 1 is needed"),
         (known, "Missing option '--out'"),
         (("train", *out), "'DATA': the data to train on are needed"),
@@ -673,12 +677,16 @@ def test_files_that_keep_arriving(daes, refused, tmp_path, monkeypatch):
     assert daes(*same).json["resumed_at"] == 400
 
 
-def test_the_columns_may_be_a_file(daes, refused, clicks, tmp_path):
+def test_the_columns_may_be_a_file(daes, refused, clicks, tmp_path, monkeypatch):
     schema = tmp_path / "schema.json"
     schema.write_text(Schema("click", ("price",), ("device",)).to_json())
     result = daes("train", clicks, "--schema", schema, "--out", tmp_path / "run", "--json", *QUICK)
     assert result.exit_code == 0, result.output
     assert json.loads((tmp_path / "run" / "config.json").read_text())["schema"]["categorical"] == ["device"]
+    with monkeypatch.context() as patch:
+        patch.chdir(tmp_path)
+        assert daes("train", clicks, "--schema", "schema.json", "--out", "later", "--limit", 800, *QUICK).exit_code == 0
+    assert daes("train", "--out", tmp_path / "later", "--resume").exit_code == 0  # from another folder
     said = refused("train", clicks, "--schema", schema, "--label", "click", "--out", tmp_path / "other", *QUICK)
     assert "--schema names all columns" in said
     for text in (b"[", b'{"label": "click"}', b"\xff"):
@@ -698,12 +706,40 @@ def test_options_of_late_labels_are_checked(refused, clicks, tmp_path):
     options = ("--out", tmp_path / "run", *QUICK)
     topic, labels = "nats://127.0.0.1:1/ads", ("--labels", "nats://127.0.0.1:1/clicks")
     assert "--labels needs --key NAME" in refused("train", topic, *labels, *options)
-    assert "--key and --label-window need --labels" in refused("train", topic, "--key", "id", *options)
+    for given in (("--key", "id"), ("--label-window", "1h"), ("--max-pending", "9"), ("--overflow", "drop")):
+        said = refused("train", topic, *given, *options)
+        assert "--key, --label-window, --max-pending, --overflow need --labels TOPIC" in said
     said = refused("train", topic, *labels, "--key", "id", "--label-window", "soon", *options)
     assert "'--label-window': a positive number with s, m, h or d, such as 30m, is needed, got soon" in said
     said = refused("train", topic, *labels, "--key", "id", "--overflow", "keep", *options)
     assert "'--overflow': must be one of no-click, drop, spill, got 'keep'" in said
     assert "key is for streams without an end" in refused("train", clicks, *labels, "--key", "id", *options)
+
+
+def test_options_of_late_labels_are_those_of_the_run_that_is_resumed(refused, trained, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    again = ("train", "--out", run, "--resume", "--overflow", "drop")
+    assert "need --labels TOPIC" in refused(*again)
+    config = json.loads((run / "config.json").read_text())
+    config["options"] |= {"data": "nats://127.0.0.1:1/ads", "labels": "nats://127.0.0.1:1/clicks", "key": "id"}
+    (run / "config.json").write_text(json.dumps(config))
+    assert "there is no NATS server at 127.0.0.1:1" in refused(*again)
+
+
+@pytest.mark.parametrize(
+    ("method", "option", "why"),
+    [
+        ("efd", ("--half-life", "100"), "--half-life has no effect with efd, which keeps no sample of the numbers"),
+        ("fe", ("--reservoir-size", "9"), "--reservoir-size has no effect with fe"),
+        ("daes", ("--context", "ranked"), "--context has no effect with daes, which is not field-aware, got ranked"),
+    ],
+)
+def test_options_that_a_method_does_not_use_are_refused(daes, refused, clicks, tmp_path, method, option, why):
+    out = ("--exclude", "id", "--out", tmp_path / "run", *QUICK)
+    assert why in refused("train", clicks, "--method", method, *option, *out)
+    assert daes("train", clicks, *option, "--method", "daes-gate", *out).exit_code == 0
+    assert daes("train", clicks, *option, "--method", "daes-gate", *out, "--resume").exit_code == 0
 
 
 @pytest.mark.parametrize("option", ["--pairs", "--recent"])

@@ -78,7 +78,7 @@ def test_a_killed_worker_is_replaced_and_the_run_is_that_of_files(clicks, tmp_pa
         name = f"numerical.distributions.{name}"
         np.testing.assert_array_equal(ours["step"]["model"][name], files["step"]["model"][name])
     other_order = ray.data.read_parquet(sorted(map(str, clicks.iterdir()), reverse=True))
-    with pytest.raises(EngineError, match="it does not begin with the 9,000 rows that the run has read"):
+    with pytest.raises(EngineError, match="does not begin with the 9,000 rows that the run has read"):
         train_dataset(other_order, out, model=MODEL, config=CONFIG, resume=True)
 
 

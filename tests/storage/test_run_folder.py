@@ -49,6 +49,18 @@ def test_a_run_is_what_its_configuration_says(tmp_path):
     assert run.is_run
 
 
+def test_how_the_data_were_read_is_in_the_configuration(tmp_path):
+    run = RunFolder(tmp_path)
+    assert run.data_options() == {}
+    known = {"format": "daes.run", "version": 1}
+    run.write("config", {**known, "data": {"options": {"separator": ";"}}})
+    assert run.data_options() == {"separator": ";"}
+    for data, named in ((None, "'data', got None"), ({}, "'options' in 'data', got None")):
+        run.write("config", {**known, "data": data})
+        with pytest.raises(ValueError, match=rf"config\.json must have an object called {named}"):
+            run.data_options()
+
+
 def test_one_writer_at_a_time(tmp_path):
     run = RunFolder(tmp_path / "run")
     with (

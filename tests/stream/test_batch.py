@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daes.stream.batch import Batch, batch_from_table
+from daes.stream.batch import BadValues, Batch, batch_from_table
 from daes.stream.hashing import hash_text
 from daes.stream.schema import Schema
 
@@ -311,3 +311,22 @@ class TestTime:
             batch_from_table(with_column("at", pa.array([0, 10**12, 0], pa.timestamp("s"))), SCHEMA)
         with pytest.raises(ValueError, match="time column 'at' must fit 64 bits"):
             batch_from_table(with_column("at", pa.array([0, 2**63, 0], pa.uint64())), SCHEMA)
+
+    @pytest.mark.parametrize(
+        ("column", "shown"),
+        [
+            (pa.array([0, 2**34, 0], pa.timestamp("s")), "datetime.datetime(2514, 5, 30, 1, 53, 4)"),
+            (pa.array([0, 10**14, 0], pa.timestamp("s")), "100000000000000 (timestamp[s])"),
+            (
+                pa.array([0, -(2**58), 0], pa.timestamp("us", "Europe/Zurich")),
+                "-288230376151711744 (timestamp[us, tz=Europe/Zurich])",
+            ),
+            (pa.array([0, 10**6, 0], pa.date32()), "datetime.date(4707, 11, 29)"),
+            (pa.array([0, 2**63, 0], pa.uint64()), "9223372036854775808"),
+        ],
+    )
+    def test_names_the_row_of_a_time_beyond_64_bits(self, column: pa.Array, shown: str) -> None:
+        with pytest.raises(BadValues) as raised:
+            batch_from_table(with_column("at", column), SCHEMA)
+        rule = "time column 'at' must fit 64 bits, in nanoseconds if timestamps"
+        assert raised.value.reasons == {1: f"{rule}, got {shown}"}

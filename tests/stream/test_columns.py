@@ -95,6 +95,9 @@ def test_a_decimal_comma_that_was_told_is_a_number(tmp_path: Path) -> None:
     assert "though 98.8% of its values are numbers; 'y' is not. If" in typo
     (typo,) = warnings(["1,5", "2,25"] * 60 + ["2,5O"], tmp_path, decimal=",")
     assert "though 99.2% of its values are numbers; '2,5O' is not. If" in typo
+    for decimal in ".,":  # what no number may contain: spaces that do not break, digits of other scripts
+        (typo,) = warnings([f"1{decimal}5", "2"] * 60 + ["2\xa0", "１２"], tmp_path, decimal=decimal)
+        assert "though 98.4% of its values are numbers; '2\\xa0', '１２' are not. If" in typo
     assert warnings(["1", "2"] * 50, tmp_path, name="shop_id") != []
     assert warnings(["1", "2"] * 50, tmp_path, name="paid") == []
 

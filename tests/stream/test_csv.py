@@ -406,6 +406,18 @@ def test_bad_rows_can_be_skipped_and_are_reported(tmp_path: Path, monkeypatch: p
     assert source.bad_rows.count == 8
 
 
+def test_a_first_file_of_bad_rows_tells_no_types(tmp_path: Path) -> None:
+    write(tmp_path / "1.csv", "click,price,city\n1,2\n0,2,3,4\n")
+    write(tmp_path / "2.csv", "click,price,city\n1,0.5,a\n")
+    data = Dataset.open(tmp_path, bad_rows="skip")
+    assert data.schema == SCHEMA
+    assert data.sample(5).numerical.tolist() == [[0.5]]
+    assert [(Path(row.path).name, row.row) for row in data.bad_rows.first] == [("1.csv", 1), ("1.csv", 2)]
+    for what, policy in ((tmp_path, "error"), (tmp_path / "1.csv", "skip")):
+        with pytest.raises(SourceError, match=r"row 1 of .*1\.csv: 3 fields are expected; there are 2"):
+            Dataset.open(what, bad_rows=policy)
+
+
 @pytest.mark.parametrize("block", [16, 30, 50, 10_000])
 def test_resume_among_bad_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     monkeypatch.setattr(csv_text, "_BLOCK", block)

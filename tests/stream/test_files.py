@@ -1,3 +1,4 @@
+import os
 import sys
 from pathlib import Path
 
@@ -95,6 +96,16 @@ def test_nothing_found(tree: Path) -> None:
         find_files(tree / "day_[9-0].csv")
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(
+        SourceError, match=r"pipe\.csv is neither a file nor a folder; a pipe can be read as standard in"
+    ):
+        find_files(tmp_path / "pipe.csv")
+    assert not is_directory_or_glob(tmp_path / "pipe.csv")
+
+
 def test_other_filesystems_through_fsspec() -> None:
     memory = fsspec.filesystem("memory")
     for number in (2, 10):
@@ -149,4 +160,22 @@ def test_a_link_to_nothing_is_not_left_out(tmp_path: Path, where: str) -> None:
     with pytest.raises(FileNotFoundError, match=r"2\.csv is a link to a file that is not there"):
         find_files(tmp_path / where)
     (tmp_path / "elsewhere.csv").write_text("a\n1\n")
-    assert len(find_files(tmp_path / where)) == 3
+    with pytest.warns(UserWarning, match=r"links to files that are read anyway are left out: .*2\.csv$"):
+        assert names(tmp_path / where, tmp_path) == ["1.csv", "elsewhere.csv"]
+
+
+def test_a_file_is_read_once_whatever_links_lead_to_it(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    (folder / "day").mkdir(parents=True)
+    for name in ("day/1.csv", "day/2.csv", "base"):
+        (folder / name).write_text("a\n1\n")
+    (folder / "latest.csv").symlink_to(folder / "day" / "2.csv")
+    (folder / "day" / "all").symlink_to(folder, target_is_directory=True)
+    (tmp_path / "linked").symlink_to(folder, target_is_directory=True)
+    for where in (folder, tmp_path / "linked"):
+        with pytest.warns(UserWarning, match=r"left out: .*day/all/day/1\.csv and \d+ more$"):
+            assert names(where / "**" / "*.csv", where) == ["day/1.csv", "day/2.csv"]
+    for name in ("3.csv", "4.csv"):  # the target is not read itself
+        (folder / "day" / name).symlink_to(folder / "base")
+    (folder / "day" / "5.csv").hardlink_to(folder / "day" / "1.csv")
+    assert [file.name for file in find_files(folder / "day" / "*.csv")] == [f"{number}.csv" for number in range(1, 6)]

@@ -148,7 +148,7 @@ def test_a_bucket_may_have_no_file_yet_and_may_be_out_of_reach(quick, caplog, mo
     position = data.position()
     assert position["name"] == "/ads/incoming/day_2.csv"
 
-    def unreachable(where):
+    def unreachable(where, **_):
         raise SourceError(f"{where} cannot be reached: try later")
 
     with monkeypatch.context() as broken:
@@ -226,3 +226,28 @@ def test_a_category_may_have_another_type_in_each_file(tmp_path, quick):
         pq.write_table(pa.table({"click": [0, 1], "price": [1, 2], "city": ids}), tmp_path / f"{number}.parquet")
     batch = next(iter(follow(tmp_path).iter_batches(SCHEMA, 4)))
     assert batch.categorical[:, 0].tolist() == [hash_text(text) for text in ("7", "8", "7", "x")]
+
+
+def test_the_columns_are_those_of_the_first_file_that_tells_them(tmp_path, quick):
+    (tmp_path / "1.csv").write_text("click,price,city\n")
+    write(tmp_path, "2.csv", [1])
+    data = Dataset.open(tmp_path, follow=True, max_wait=0.05)
+    assert (data.schema, take(data, 1)) == (SCHEMA, [[1]])
+    (tmp_path / "1.csv").write_text("click,price,city\n1,2\n")
+    (tmp_path / "1.csv.gz").write_bytes(b"no gzip")
+    data = Dataset.open(tmp_path, follow=True, max_wait=0.05, bad_rows="skip")
+    assert (data.schema, take(data, 1), data.bad_rows.count) == (SCHEMA, [[1]], 2)
+    with pytest.raises(SourceError, match=r"row 1 of .*1\.csv: 3 fields are expected; there are 2"):
+        Dataset.open(tmp_path, follow=True, max_wait=0.05)
+
+
+def test_a_link_to_nothing_is_warned_of_and_followed_once_there_is_something(tmp_path, quick):
+    write(tmp_path, "1.csv", [1])
+    (tmp_path / "2.csv").symlink_to(tmp_path / "elsewhere" / "2.csv")
+    batches = follow(tmp_path).iter_batches(SCHEMA, 1)
+    with pytest.warns(UserWarning, match=r"2\.csv is a link to a file that is not there"):
+        assert next(batches).numerical.tolist() == [[1]]
+    (tmp_path / "elsewhere").mkdir()
+    write(tmp_path / "elsewhere", "2.csv", [2])
+    with pytest.warns(UserWarning, match=r"links to files that are read anyway are left out: .*2\.csv"):
+        assert next(batch for batch in batches if len(batch)).numerical.tolist() == [[2]]

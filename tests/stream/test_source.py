@@ -257,6 +257,20 @@ def test_a_refused_batch_says_where_and_how_to_go_on(monkeypatch: pytest.MonkeyP
         assert [batch.numerical[0, 0] for batch in source.iter_batches(schema, 2)] == [6.0, 8.0]
 
 
+def test_rows_of_a_polars_frame_can_be_left_out() -> None:
+    frame = pl.DataFrame({"click": [0, 2, 1], "price": [1.0, 2.0, 3.0], "city": ["Bern", "Rome", "Bern"]})
+    source = TableSource(frame)
+    schema = Schema("click", ("price",), ("city",))
+    with pytest.raises(BatchError, match="row 2 of the data: label column 'click' must hold 0 and 1 only, got 2"):
+        next(source.iter_batches(schema, 8))
+    source.configure(bad_rows="skip")
+    (batch,) = source.iter_batches(schema, 8)
+    assert (batch.numerical[:, 0].tolist(), source.bad_rows.count) == ([1, 3], 1)
+    views = TableSource(pa.table({"key": pa.array([b"a", b"b"], pa.binary_view())}))
+    with pytest.raises(BatchError, match="column 'key': a category must be a string, an integer or a boolean"):
+        next(views.iter_batches(Schema(None, (), ("key",)), 8))
+
+
 def test_a_bare_reader_goes_forward_only() -> None:
     source = ReaderSource(TABLE.to_reader(max_chunksize=6))
     batches = source.iter_batches(SCHEMA, 4)

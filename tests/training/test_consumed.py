@@ -82,6 +82,30 @@ def test_a_new_file_that_matches_is_read_on_without_reading_the_others_again(tmp
 
 
 @formats
+def test_a_file_named_from_another_folder_is_not_read_again(tmp_path, ending, monkeypatch):
+    write(rows(600), tmp_path / f"clicks.{ending}")
+    monkeypatch.chdir(tmp_path)
+    train(f"clicks.{ending}", "run")
+    monkeypatch.setattr(ConsumedRows, "read", lambda *_, **__: pytest.fail("rows were read again"))
+    assert train(tmp_path / f"clicks.{ending}", "run", resume=True).resumed_at == 600
+
+
+@formats
+def test_files_that_were_moved_are_read_on(tmp_path, ending):
+    table, old, new = rows(1000), tmp_path / "old", tmp_path / "new"
+    old.mkdir()
+    write(table.slice(0, 400), old / f"day_9.{ending}")
+    write(table.slice(400, 200), old / f"day_10.{ending}")
+    train(old, tmp_path / "run", sample_rows=300)
+    old.rename(new)
+    write(table.slice(600), new / f"day_11.{ending}")
+    grown = train(str(new / f"*.{ending}"), tmp_path / "run", sample_rows=300, resume=True)
+    assert (grown.resumed_at, grown.result.rows) == (600, 1000)
+    assert weights(grown) == weights(train(new, tmp_path / "whole", sample_rows=300))
+    assert grown.folder.read("config")["data"]["what"] == str(new / f"*.{ending}")
+
+
+@formats
 @pytest.mark.parametrize("change", ["price", "city", "click", "shorter"])
 def test_rows_that_have_changed_are_noticed(tmp_path, ending, change):
     table, path = rows(600), tmp_path / f"clicks.{ending}"
@@ -94,7 +118,7 @@ def test_rows_that_have_changed_are_noticed(tmp_path, ending, change):
         values[450] = {"price": 1e9, "city": "Atlantis", "click": 1 - int(values[450] == 1)}[change]
         altered = table.set_column(table.column_names.index(change), change, pa.array(values))
     write(altered, path)
-    with pytest.raises(DataChangedError, match=r"clicks\.\w+ has changed: it does not begin with the 600 rows"):
+    with pytest.raises(DataChangedError, match=r"clicks\.\w+ does not begin with the 600 rows"):
         train(path, tmp_path / "run", sample_rows=300, resume=True)
     assert {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()} == before
 
@@ -123,7 +147,9 @@ def test_rows_that_come_earlier_in_time_than_those_read(tmp_path):
         return train_run(data, tmp_path / "run", model=model, sample_rows=100, **options)
 
     train_on(times[:500] + 1000)
-    with pytest.raises(DataChangedError, match="sorted by 'at', it does not begin with the 500 rows") as raised:
+    with pytest.raises(
+        DataChangedError, match=r"clicks\.csv, sorted by 'at', does not begin with the 500 rows"
+    ) as raised:
         train_on(np.concatenate([times[:500] + 1000, times[500:]]), resume=True)
     assert str(raised.value).endswith("rows may only be added if their times are not earlier than those")
     assert train_on(np.concatenate([times[:500] + 1000, times[500:] + 2000]), resume=True).result.rows == 600
@@ -143,6 +169,27 @@ def test_rows_that_were_left_out_are_left_out_of_the_comparison(tmp_path):
     first = train_on(602, "run")
     grown = train_on(1000, "run", resume=True)
     assert (first.result.rows, grown.resumed_at, grown.result.rows) == (600, 600, 998)
+    assert grown.bad_rows.count == 2
     lines[100] = "0,5,b\n"
-    with pytest.raises(DataChangedError, match="has changed"):
+    with pytest.raises(DataChangedError, match="does not begin with the 999 rows"):
         train_on(1000, "run", resume=True)
+
+
+def test_rows_that_were_left_out_count_once_however_their_files_are_named(tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    for number in (1, 2):
+        lines = [f"{row % 2},{'x' if row % 50 == 7 else row}\n" for row in range(300)]
+        (tmp_path / "data" / f"{number}.csv").write_text("click,price\n" + "".join(lines))
+
+    def train_on(what, **options):
+        data = Dataset.open(what, numerical=["price"], bad_rows="skip")
+        return train_run(data, tmp_path / "run", model={"backbone": "fnn", "dim": 4}, sample_rows=100, **options)
+
+    monkeypatch.chdir(tmp_path)
+    assert train_on("data").bad_rows.count == 12
+    assert train_on(tmp_path / "data", resume=True).bad_rows.count == 12
+    (tmp_path / "data").rename(tmp_path / "moved")
+    again = train_on("moved", resume=True).bad_rows
+    assert {(row.path, row.row) for row in again.first} == {
+        (f"moved/{number}.csv", row + 1) for number in (1, 2) for row in range(300) if row % 50 == 7
+    }

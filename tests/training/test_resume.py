@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import warnings
@@ -244,12 +245,19 @@ class TestOfAnotherVersion:
 
 def test_a_run_does_not_go_on_as_another(tmp_path):
     small_run(tmp_path / "run", 500)
-    with pytest.raises(
-        ValueError, match=r"started with data.what='adstream:500' and cannot be resumed with 'adstream:600'"
-    ):
-        small_run(tmp_path / "run", 600, resume=True)
     data = Dataset.open("adstream:500", exclude=["price"])
     with pytest.raises(ValueError, match=r"started with schema.numerical="):
         small_run(tmp_path / "run", 0, data=data, resume=True)
     with pytest.raises(ValueError, match=r"started with model.evidence.recent=300.0 and cannot be resumed with 9.0:"):
         small_run(tmp_path / "run", 500, model={"evidence": {"recent": 9.0}}, resume=True)
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    with pytest.raises(
+        ValueError, match=r"started with data.what='adstream:500' and cannot be resumed with 'adstream:600'"
+    ):
+        small_run(tmp_path / "run", 600, resume=True)
+
+
+def test_data_of_another_name_that_begin_with_the_same_rows_are_read_on(tmp_path):
+    small_run(tmp_path / "run", 500)
+    run = small_run(tmp_path / "run", 600, resume=True)
+    assert (run.resumed_at, run.result.rows, run.folder.read("config")["data"]["what"]) == (500, 600, "adstream:600")

@@ -267,3 +267,19 @@ def test_types_may_differ_among_the_files(model, table, tmp_path, monkeypatch):
     pq.write_table(rows.set_column(0, "id", pa.array(["x"] * 10)), tmp_path / "4.parquet")
     with pytest.raises(SourceError, match=r"a column to keep must be of one type in all files: .*'x'"):
         predict(model, tmp_path / "*.parquet", tmp_path / "other.csv", keep=["id"], batch_size=100)
+
+
+def test_bytes_are_kept_in_csv_only_if_they_are_text(model, table, tmp_path):
+    for start, written in ((b"n", True), (b"\xff", False)):
+        keys = pa.array([start + b"%d" % number for number in range(len(table))])
+        rows = table.append_column("key", keys)
+        predict(model, rows, tmp_path / "scores.parquet", keep=["key"])
+        assert pq.read_table(tmp_path / "scores.parquet")["key"].to_pylist() == keys.to_pylist()
+        if written:
+            predict(model, rows, tmp_path / "scores.csv", keep=["key"])
+            assert (tmp_path / "scores.csv").read_bytes().split(b"\n")[1].startswith(b'"n0",')
+        else:
+            with pytest.raises(
+                SourceError, match=r"out must be a \.parquet file to keep bytes that are not UTF-8 text"
+            ):
+                predict(model, rows, tmp_path / "scores.csv", keep=["key"])

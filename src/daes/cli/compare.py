@@ -95,6 +95,10 @@ def compare(
     from daes.experiments.compare import compare as run_comparison
     from daes.report.page import write_report
 
+    if protocol.protocol == "paper" and training.label_delay:
+        raise ValueError(
+            f"--label-delay is for one pass over a stream, got {training.label_delay} and --protocol paper"
+        )
     found, order = columns.open(data, reading).in_time_order()
     if order is not None:
         note(f"{order[0].upper()}{order[1:]}.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from daes.cli.groups import flag
 from daes.cli.options import Kind, number, one_of, option_field, whole_number
 from daes.cli.settings import given_options
 from daes.training.config import OVERFLOW
@@ -91,8 +92,9 @@ class Live:
 
     def problems(self) -> Iterator[str]:
         """What is wrong with the combination of options."""
-        if self.labels is None and (self.key is not None or self.label_window is not None):
-            yield "--key and --label-window need --labels TOPIC, the topic of the labels"
+        needs = ("key", "label_window", "max_pending", "overflow")
+        if self.labels is None and any(getattr(self, name) != getattr(Live, name) for name in needs):
+            yield f"{', '.join(map(flag, needs))} need --labels TOPIC, the topic of the labels"
         if self.labels is not None and self.key is None:
             yield "--labels needs --key NAME, the field that matches labels with rows"
 

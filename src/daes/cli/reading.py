@@ -191,7 +191,8 @@ class Columns:
     weight: str | None = _columns("The column of sample weights.", metavar="NAME")
     exclude: Names | None = _columns("Columns to ignore.", of=NAMES)
     schema: str | None = _columns(
-        "All of the above as JSON, like `schema` in a run's config.json; nothing is inferred then.", metavar="FILE"
+        "All of the above as JSON, like `schema` in a run's config.json; nothing is inferred then.",
+        of=Kind(lambda text: str(Path(text).absolute()), "FILE"),  # a run may be resumed from another folder
     )
 
     @property

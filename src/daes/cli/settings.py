@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from daes.cli.groups import flag
 from daes.cli.options import DEVICE, PAIR, Kind, Names, number, one_of, option_field, parse_names, whole_number
 from daes.training.config import LEARNING_RATES, TrainConfig, suggest_batch_size
 from daes.training.environment import find_device
@@ -115,6 +116,19 @@ class ModelOptions:
             if not self.evidence and getattr(self, name) not in (0, getattr(ModelOptions, name)):
                 raise ValueError(f"--{name} is an option of evidence: it cannot be used with --no-evidence")
 
+    def check_method(self, method: str) -> None:
+        """Raise an error for an option that has no effect with this method."""
+        sampling = [name for name in ("reservoir_size", "half_life", "expiry") if getattr(self, name) is not None]
+        if not sampling and self.context in ("smallest", "none"):
+            return
+        from daes.embedding import build_embedding
+
+        built = build_embedding(method, 1, 1, **self.arguments()["embedding_options"])
+        if sampling and built.distributions is None:
+            raise ValueError(f"{flag(sampling[0])} has no effect with {method}, which keeps no sample of the numbers")
+        if self.context not in ("smallest", "none") and not built.uses_context:
+            raise ValueError(f"--context has no effect with {method}, which is not field-aware, got {self.context}")
+
     def arguments(self) -> dict[str, Any]:
         """Arguments of `CTRModel.from_sample`, except method and backbone."""
         estimator = given_options({"half_life": self.half_life, "expiry": self.expiry})
@@ -203,6 +217,11 @@ class ProtocolOptions:
         "Epochs without a lower validation LogLoss that end the training (paper).", default=5, of=whole_number(1)
     )
     shuffle: bool = _protocol("Shuffle the training part in each epoch (paper).", "--shuffle", default=False)
+
+    def __post_init__(self) -> None:
+        for name in ("split", "epochs", "patience", "shuffle"):
+            if self.protocol != "paper" and getattr(self, name) != getattr(ProtocolOptions, name):
+                raise ValueError(f"--{name} is an option of --protocol paper, got --protocol {self.protocol}")
 
     def config(self) -> "OfflineConfig":
         """The configuration of the paper's protocol."""

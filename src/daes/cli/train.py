@@ -140,7 +140,7 @@ def train(
         daes train nats://localhost:4222/ADS --out run
         daes train kafka://localhost:9092/impressions --label click --out run
     """
-    problems = list(live.problems())
+    problems = [] if resume else list(live.problems())
     if resume and overwrite:
         problems.append("--resume and --overwrite exclude each other, got both")
     if was_given(call, "workers") and not was_given(call, "ray"):
@@ -150,6 +150,8 @@ def train(
         )
     if ray and data == STDIN:
         problems.append("--ray needs files that all workers can open, got standard input")
+    if live.follow and data == STDIN:
+        problems.append("--follow needs a folder or a glob, got standard input")
     if problems:
         raise ValueError("; ".join(problems))
     from daes.cli.columns_text import print_columns
@@ -196,6 +198,8 @@ def train(
             data, from_run = data or before.get("data"), from_run or before.get("from_run")
             reading, live = restored(call, reading, before), restored(call, live, before)
             kept = restored(call, kept, before)
+        if resume and (problems := list(live.problems())):  # of all options, given or restored
+            raise ValueError("; ".join(problems))
         if from_run is not None:
             _refuse_given(call, (choice, columns, model), from_run)
         if stored:
@@ -205,6 +209,8 @@ def train(
                 divide_tables = before.get("divide_tables", "no") if processes.count > 1 else "no"
         if data is None:
             raise ValueError(f"DATA is needed: there is no run in {out} to continue")
+        if previous is None:
+            model.check_method(choice.method)
         late_labels = live.late_labels
         continues_live = resumes and (live.follow or is_broker(data))
         tables = _tables(divide_tables, processes.count)

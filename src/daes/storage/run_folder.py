@@ -119,7 +119,13 @@ class RunFolder:
 
     def data_options(self) -> dict[str, Any]:
         """How the run has read its data: options of `Dataset.open`; empty if this is not the folder of a run."""
-        options: dict[str, Any] = self.read("config").get("data", {}).get("options", {}) if self.is_run else {}
+        if not self.is_run:
+            return {}
+        options = self.read_config("data")["data"].get("options")
+        if not isinstance(options, dict):
+            raise ValueError(
+                f"{self.path / 'config.json'} must have an object called 'options' in 'data', got {options!r}"
+            )
         return options
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:

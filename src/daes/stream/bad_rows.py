@@ -6,6 +6,8 @@ from dataclasses import astuple, dataclass, field
 from io import StringIO
 from typing import Any
 
+import numpy as np
+
 _KEPT = 10_000
 
 
@@ -88,13 +90,19 @@ class BadRows:
         return text.getvalue()
 
     def state_dict(self) -> dict[str, Any]:
-        """The rows as plain values; a thread that reads ahead may be adding more."""
-        numbers = {path: sorted(noted) for path, noted in list(self._numbers.items())}
-        return {"first": [list(astuple(row)) for row in list(self._rows.values())], "numbers": numbers}
+        """The rows, of which there may be millions, as plain values and arrays.
+
+        A thread that reads ahead may be adding more.
+        """
+        numbers = {path: np.array(sorted(noted), np.int64) for path, noted in list(self._numbers.items())}
+        first = [list(astuple(row)) for row in list(self._rows.values())]
+        return {"paths": list(self.paths), "first": first, "numbers": numbers}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Add the rows of a saved state."""
-        saved = {(row.path, row.row): row for row in (BadRow(*row) for row in state["first"])}
+        """Add the rows of a saved state; its files, in their order, may have other paths now."""
+        now = dict(zip(state.get("paths", ()), self.paths, strict=False))  # files may have been added
+        rows = (BadRow(now.get(path, path), number, reason) for path, number, reason in state["first"])
+        saved = {(row.path, row.row): row for row in rows}
         self._rows = dict(list((saved | self._rows).items())[:_KEPT])
         for path, numbers in state["numbers"].items():
-            self._numbers.setdefault(path, set()).update(numbers)
+            self._numbers.setdefault(now.get(path, path), set()).update(np.asarray(numbers).tolist())

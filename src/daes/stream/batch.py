@@ -259,7 +259,7 @@ def _refuse(bad: NDArray[np.bool_], column: Any, rule: str, advice: str = "") ->
     """Raise an error if there are bad values."""
     rows = np.flatnonzero(bad).tolist()
     if rows:
-        values = {row: "null" if (value := column[row].as_py()) is None else repr(value) for row in rows}
+        values = {row: _shown(column[row]) for row in rows}
         reasons = {row: f"{rule}, got {value}" for row, value in values.items()}
         raise BadValues(f"{rule}; row {rows[0]} is {values[rows[0]]}", reasons, advice)
 
@@ -286,10 +286,29 @@ def _read_time(column: Any, name: str) -> NDArray[np.int64]:
             raise TypeError(
                 f"time column {name!r} must hold timestamps, dates or integers; it is of type {kind}{example}"
             )
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"time column {name!r} must fit 64 bits, in nanoseconds if timestamps, got {error}") from error
+    except pa.ArrowInvalid:
+        _refuse(_beyond_64_bits(column), column, f"time column {name!r} must fit 64 bits, in nanoseconds if timestamps")
+        raise
     values: NDArray[np.int64] = np.asarray(column.to_numpy()).astype(np.int64, copy=False)
     return values
+
+
+def _beyond_64_bits(column: Any) -> NDArray[np.bool_]:
+    """Which unsigned integers are too large as integers with a sign, or timestamps and dates in nanoseconds."""
+    if pa.types.is_integer(column.type):
+        return np.asarray(column) > np.iinfo(np.int64).max
+    seconds = np.asarray(column.cast(pa.timestamp("s"), safe=False).cast(pa.int64()))
+    most = np.iinfo(np.int64).max // 10**9
+    return (seconds < -most) | (seconds >= most)
+
+
+def _shown(value: Any) -> str:
+    """An Arrow scalar in messages."""
+    try:
+        found = value.as_py()
+    except (OverflowError, ValueError):  # a time that Python has not
+        return f"{value.value} ({value.type})"
+    return "null" if found is None else repr(found)
 
 
 def _refuse_nulls(column: Any, name: str) -> None:

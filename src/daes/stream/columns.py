@@ -22,10 +22,10 @@ _NEARLY = 0.9
 _FEW_ROWS = 100
 _LEAST_CHANGES = 0.2
 """So often does the label change from row to row in streams, for one time by chance; real ones are above 0.7."""
-_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
+_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*", re.ASCII)
 _WITH_COMMA = re.compile(r"\s*[-+]?\d{1,3}(\.?\d{3})*,\d+\s*|\s*[-+]?\d+,\d+\s*")
 _WITH_POINT = re.compile(r"\s*[-+]?\d{1,3}(,?\d{3})*\.\d+\s*|\s*[-+]?\d*\.\d+([eE][-+]?\d+)?\s*")
-_COMMA_NUMBER = re.compile(r"\s*[-+]?(\d+,?\d*|,\d+)([eE][-+]?\d+)?\s*")
+_COMMA_NUMBER = re.compile(r"\s*[-+]?(\d+,?\d*|,\d+)([eE][-+]?\d+)?\s*", re.ASCII)
 _THOUSANDS = re.compile(r"\s*[-+]?\d{1,3}([,'’\s]\d{3})+(\.\d*)?\s*")
 _COMMA_THOUSANDS = re.compile(r"\s*[-+]?\d{1,3}([.'’\s]\d{3})+(,\d*)?\s*")
 _SPACED = re.compile(r"\s.*|.*\s", re.DOTALL)

@@ -90,8 +90,8 @@ class CsvSource(FilesSource):
         return parse_text(text, types, self.format)
 
     def _first_schema(self) -> Any:
-        for file in self._files:  # a file of a header only tells no types
-            found = infer_types(file, self.format)
+        for file in self._files:  # a file of a header, or of rows that are left out, tells no types
+            found = infer_types(file, self.format, skips=self.skips)
             if any(not pa.types.is_null(column.type) for column in found):
                 return found
         return infer_types(self._files[0], self.format)
@@ -134,8 +134,11 @@ def column_type(role: str | None, inferred: Any) -> Any:
     return pa.string() if types.is_null(inferred) else inferred
 
 
-def infer_types(file: DataFile, format: CsvFormat) -> Any:
-    """The columns of a file as a pyarrow Schema, inferred from its first block of rows."""
+def infer_types(file: DataFile, format: CsvFormat, *, skips: bool = False) -> Any:
+    """The columns of a file as a pyarrow Schema, inferred from its first block of rows.
+
+    That none of them has the right number of fields is an error, unless bad rows are skipped.
+    """
     with closing(CsvBlocks(file, format)) as blocks:
         block = blocks.next()
         if block is None:
@@ -143,7 +146,7 @@ def infer_types(file: DataFile, format: CsvFormat) -> Any:
         table, bad = parse_block(block, blocks.names, format, {})
         if len(blocks.names) == 1:
             _check_separator(file.path, blocks.names[0], block, format.separator)
-        if bad and not table.num_rows:
+        if bad and not table.num_rows and not skips:
             raise SourceError(str(BadRow(file.path, 1, wrong_fields(bad[0]))))
         text = _hexadecimal(block, blocks.names, format, table.schema)
     # pyarrow takes text that is not UTF-8 for binary data; here it is text with bad rows. A time of day is a category.

@@ -147,6 +147,15 @@ def join_pieces(pieces: Sequence[Any], roles: Mapping[str, str] | None = None) -
     )
 
 
+def without_views(rows: Any) -> Any:
+    """A Table with plain text and bytes in place of views, of which Arrow cannot take rows; a Batch as it is."""
+    plain = {"string_view": pa.large_string, "binary_view": pa.large_binary}
+    for position, field in enumerate(rows.schema if isinstance(rows, pa.Table) else ()):
+        if make := plain.get(str(field.type)):
+            rows = rows.set_column(position, field.name, rows.column(position).cast(make()))
+    return rows
+
+
 def _join_columns(columns: Sequence[Any], role: str) -> Any:
     """Columns as one, without dictionaries; if their types differ, categories become text and numbers floats."""
     dictionary = pa.types.is_dictionary

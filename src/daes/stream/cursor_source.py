@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from daes.stream.arrow import pa
 from daes.stream.bad_rows import BadRow, BadRows
 from daes.stream.batch import BadValues, Batch, batch_from_table
-from daes.stream.cursor import BatchError, Cursor, Position, SourceError, check_columns, join_pieces
+from daes.stream.cursor import BatchError, Cursor, Position, SourceError, check_columns, join_pieces, without_views
 from daes.stream.schema import Schema
 
 MAX_WAIT = 60.0
@@ -241,7 +241,7 @@ class CursorSource(ABC):
                 cursor.wait(left)
             else:
                 break
-        return join_pieces(pieces, roles), [*places, (done, cursor.place())]
+        return without_views(join_pieces(pieces, roles)), [*places, (done, cursor.place())]
 
     def _no_rows(self, columns: Sequence[str], schema: Schema | None) -> Any:
         """What a live source hands out while no rows come."""

@@ -14,7 +14,7 @@ from daes.stream.cursor import BatchError, Position
 from daes.stream.cursor_source import CursorSource
 from daes.stream.datasets import find_entry
 from daes.stream.files_source import FilesSource
-from daes.stream.opening import absolute, name_of, open_source
+from daes.stream.opening import absolute, name_of, open_source, refuse_file_options
 from daes.stream.prefetch import Prefetch
 from daes.stream.roles import infer_roles, no_label, with_roles
 from daes.stream.schema import Schema
@@ -271,7 +271,7 @@ class Dataset:
         return self._fingerprint
 
     def stamps(self) -> list[list[Any]] | None:
-        """Path, size and modification time of each file, to see without reading whether files have changed.
+        """Absolute path, size and modification time of each file, to see without reading whether files have changed.
 
         None if the rows are not in files, or if the files have no modification time.
         """
@@ -394,6 +394,8 @@ def _open(what: Any, options: Mapping[str, Any]) -> tuple[Source, Dataset | None
     policy = {name: options[name] for name in ("bad_rows", "label_map", "shard") if name in options}
     others = {name: value for name, value in options.items() if name not in policy}
     entry = find_entry(what)
+    if entry is not None:
+        refuse_file_options(others, f"the dataset {what}")
     known = what if isinstance(what, Dataset) else None if entry is None else entry.open(what, **others)
     source = open_source(what, **others) if known is None else known.source
     if isinstance(source, CursorSource):

@@ -1,8 +1,9 @@
 """The files that a path, a glob, a directory or a URL stands for."""
 
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,12 @@ class DataFile:
         return path.rpartition("/")[2]
 
     @property
+    def absolute(self) -> str:
+        """The path that is valid in every working directory."""
+        local = isinstance(self.filesystem, fs.LocalFileSystem)
+        return str(Path(self.path).absolute()) if local else self.path
+
+    @property
     def compression(self) -> str | None:
         """How the file is compressed, by its name."""
         return COMPRESSIONS.get(Path(self.name).suffix.lower())
@@ -55,14 +62,15 @@ Where = str | Path | DataFile | Sequence[str | Path | DataFile]
 """What names files; a DataFile is one that was found before."""
 
 
-def find_files(where: Where, suffixes: tuple[str, ...] = ()) -> list[DataFile]:
+def find_files(where: Where, suffixes: tuple[str, ...] = (), *, waiting: bool = False) -> list[DataFile]:
     """The files that `where` stands for, in order; it is an error if there are none.
 
     - A file is itself. A sequence keeps its order.
     - The files of a glob (`*`, `?`, `[…]` within one directory, `**` across directories) and of a directory (searched
       recursively for names that end in `suffixes`, without those that start with `_` or `.`) come in natural order:
       day_2 before day_10. Below the directory, or below the first part of the path that has a wildcard, `key=value`
-      directories are columns.
+      directories are columns. A link to another of these files is left out, with a warning; a link to nothing is an
+      error, or with `waiting`, if further files may come, a warning.
     - URLs: `file://`; `http://` and `https://`, of single files; `s3://`, `gs://`, `hdfs://` and others that pyarrow.fs
       knows; others through fsspec if it is installed and knows them.
     """
@@ -71,25 +79,27 @@ def find_files(where: Where, suffixes: tuple[str, ...] = ()) -> list[DataFile]:
     if not isinstance(where, str | Path):
         if not where:
             raise ValueError(f"at least one path is needed, got {where!r}")
-        return [file for one in where for file in find_files(one, suffixes)]
+        return [file for one in where for file in find_files(one, suffixes, waiting=waiting)]
     filesystem, path = _filesystem(where)
     with _reaching(where):
         kind = filesystem.get_file_info(path).type
         if kind == fs.FileType.File:
             return [DataFile(filesystem, path)]
         if kind == fs.FileType.Directory:
-            listed = _list(filesystem, path.rstrip("/") or "/", "**", f"there is no file in the directory {where}")
+            nothing = f"there is no file in the directory {where}"
+            listed = _list(filesystem, path.rstrip("/") or "/", "**", nothing, waiting)
             chosen = [file for file in listed if not suffixes or file.suffix in suffixes]
             if not chosen:
                 raise FileNotFoundError(f"no file in the directory {where} ends in {' or '.join(suffixes)}")
             return chosen
+        if kind == fs.FileType.Unknown:
+            raise SourceError(f"{where} is neither a file nor a folder; a pipe can be read as standard input, -")
         if _MAGIC.search(path) and not _is_web(path):
             parts = path.split("/")
             first = next(number for number, part in enumerate(parts) if _MAGIC.search(part))
             base, pattern = "/".join(parts[:first]), "/".join(parts[first:])
-            return _list(
-                filesystem, base or ("/" if path.startswith("/") else "."), pattern, f"no file matches {where}"
-            )
+            base = base or ("/" if path.startswith("/") else ".")
+            return _list(filesystem, base, pattern, f"no file matches {where}", waiting)
     raise FileNotFoundError(f"there is no file {where}")
 
 
@@ -107,7 +117,7 @@ def is_directory_or_glob(where: str | Path) -> bool:
             return True
     if kind == fs.FileType.NotFound:
         raise FileNotFoundError(f"there is no folder {where}")
-    return bool(kind != fs.FileType.File)
+    return bool(kind == fs.FileType.Directory)
 
 
 def _filesystem(where: str | Path) -> tuple[Any, str]:
@@ -175,7 +185,7 @@ def _is_web(path: str) -> bool:
     return path.startswith(("http://", "https://"))
 
 
-def _list(filesystem: Any, base: str, pattern: str, nothing: str) -> list[DataFile]:
+def _list(filesystem: Any, base: str, pattern: str, nothing: str, waiting: bool) -> list[DataFile]:
     deep = "/" in pattern or "**" in pattern
     selector = fs.FileSelector(base, recursive=deep, allow_not_found=True)
     accept = _glob(pattern)
@@ -194,10 +204,31 @@ def _list(filesystem: Any, base: str, pattern: str, nothing: str) -> list[DataFi
     if isinstance(filesystem, fs.LocalFileSystem):  # which does not list broken links
         for path in Path(base).glob("**/*" if deep else "*"):
             if path.is_symlink() and not path.exists() and matching(path.as_posix()) is not None:
-                raise FileNotFoundError(f"{path} is a link to a file that is not there")
+                if not waiting:
+                    raise FileNotFoundError(f"{path} is a link to a file that is not there")
+                warnings.warn(f"{path} is a link to a file that is not there", stacklevel=2)
+        if links := [found.pop(name).path for name in _links_to_others(found, base)]:
+            more = f" and {len(links) - 1:,} more" if len(links) > 1 else ""
+            warnings.warn(f"links to files that are read anyway are left out: {links[0]}{more}", stacklevel=2)
     if not found:
         raise FileNotFoundError(nothing)
     return [found[below] for below in sorted(found, key=natural_order)]
+
+
+def _links_to_others(files: Mapping[str, DataFile], base: str) -> list[str]:
+    """The names of local files, below the base, that are links to others of them, or in a linked folder."""
+    same: dict[tuple[int, int], list[str]] = {}
+    for name, file in files.items():
+        with suppress(FileNotFoundError):
+            status = Path(file.path).stat()
+            same.setdefault((status.st_dev, status.st_ino), []).append(name)
+    root, links = Path(base).resolve(), []
+    for names in same.values():
+        if len(names) > 1:
+            real = {name: Path(files[name].path).resolve() for name in names}
+            own = {path for name, path in real.items() if path == root / name}
+            links += [name for name, path in real.items() if path in own and path != root / name]
+    return sorted(links, key=natural_order)
 
 
 def _glob(pattern: str) -> re.Pattern[str]:

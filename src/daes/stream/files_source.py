@@ -61,13 +61,13 @@ class FilesSource(CursorSource):
         return self._files[number].path, row + 1 - (self._ends[number - 1] if number else 0)
 
     def stamps(self) -> list[list[Any]] | None:
-        """Path, size and modification time (ns) of every file; None if a file system does not tell."""
+        """Absolute path, size and modification time (ns) of every file; None if a file system does not tell."""
         found = []
         for file in self._files:
             info = file.filesystem.get_file_info(file.path)
             if info.mtime_ns is None or info.size is None:
                 return None
-            found.append([file.path, info.size, info.mtime_ns])
+            found.append([file.absolute, info.size, info.mtime_ns])
         return found
 
     def later_columns(self) -> dict[str, str]:

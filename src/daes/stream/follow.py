@@ -5,13 +5,14 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from daes.formatting import counted
-from daes.stream.arrow import fs
+from daes.stream.arrow import pa
 from daes.stream.bad_rows import BadRow
 from daes.stream.cursor import Cursor, Position, SourceError
 from daes.stream.cursor_source import CursorSource
@@ -80,14 +81,29 @@ class FollowedFiles(CursorSource):
 
     @cached_property
     def arrow_schema(self) -> Any:
-        """The columns of the first file; waits for it."""
-        files = self.files()
-        if not files:
-            _log.warning("there is no file in %s yet: waiting for the first one", self.where)
-        while not files:
+        """The columns of the first file that has rows; waits for it."""
+        found = self._first_schema()
+        if found is None:
+            _log.warning("there is no file with rows in %s yet: waiting for the first one", self.where)
+        while found is None:
             time.sleep(_BETWEEN_LISTINGS)
-            files = self.files()
-        return self._make(files[0]).arrow_schema
+            found = self._first_schema()
+        return found
+
+    def _first_schema(self) -> Any | None:
+        for file in self.files():
+            with suppress(SourceError, OSError) if self.skips else nullcontext():
+                found = self.open_file(file).arrow_schema
+                if any(not pa.types.is_null(column.type) for column in found):
+                    return found
+        return None
+
+    def open_file(self, file: DataFile) -> FilesSource:
+        """The source of one file."""
+        source = self._make(file)
+        source.configure(bad_rows="skip" if self.skips else "error", label_map=self._label_map)
+        source.bad_rows = self.bad_rows
+        return source
 
     @property
     def lag(self) -> str:
@@ -97,10 +113,10 @@ class FollowedFiles(CursorSource):
     def files(self) -> list[DataFile]:
         """The complete files that are there now, in order."""
         try:
-            found = find_files(self.where)
+            found = find_files(self.where, waiting=True)
         except FileNotFoundError:
             return []
-        files = [_absolute(file) for file in found if _is_complete(file) and self._accepts(file)]
+        files = [replace(file, path=file.absolute) for file in found if _is_complete(file) and self._accepts(file)]
         if self.order == "time":
             times = {file.path: file.filesystem.get_file_info(file.path).mtime_ns or 0 for file in files}
             return sorted(files, key=lambda file: (times[file.path], natural_order(file.path)))
@@ -138,9 +154,7 @@ class _FollowCursor(Cursor):
             self._open(found[0], json.loads(str(place["place"])))
 
     def _open(self, file: DataFile, place: Position) -> None:
-        source, followed = self._source._make(file), self._source
-        source.configure(bad_rows="skip" if followed.skips else "error", label_map=followed._label_map)
-        source.bad_rows = followed.bad_rows
+        source, followed = self._source.open_file(file), self._source
         if followed.known_columns is not None:
             found = source.arrow_schema.names
             if new := [name for name in found if name not in followed.known_columns and not is_unnamed(name)]:
@@ -215,12 +229,6 @@ class _FollowCursor(Cursor):
         if self._inner is not None:
             self._inner.close()
             self._inner = None
-
-
-def _absolute(file: DataFile) -> DataFile:
-    """The file with a path that is valid in every working directory."""
-    local = isinstance(file.filesystem, fs.LocalFileSystem)
-    return replace(file, path=str(Path(file.path).absolute())) if local else file
 
 
 def _is_complete(file: DataFile) -> bool:

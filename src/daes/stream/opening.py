@@ -1,13 +1,14 @@
 """Opens the source of files, by their format, of tables and frames, of readers and of topics."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from daes.stream.arrow import pa
 from daes.stream.broker_url import connect, is_broker, parse_url
 from daes.stream.csv import SEPARATORS, CsvSource
-from daes.stream.csv_text import refuse_other_format
+from daes.stream.csv_text import CsvFormat, refuse_other_format
 from daes.stream.cursor import SourceError
 from daes.stream.datasets import find_entry
 from daes.stream.files import DataFile, find_files
@@ -57,6 +58,14 @@ def open_source(
         source: Source = what
         return source
     return TableSource(what)
+
+
+def refuse_file_options(options: Mapping[str, Any], what: str) -> None:
+    """Raise an error for an option that says how to read files, if the rows are something else."""
+    of_files = {"format", "follow", "order", "max_wait", *(field.name for field in fields(CsvFormat))}
+    for name, value in options.items():
+        if name in of_files:
+            raise TypeError(f"{name} is for files, got {value!r} and {what}")
 
 
 def reads_csv(what: str | Path | DataFile, format: str | None = None) -> bool:

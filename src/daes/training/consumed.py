@@ -40,6 +40,11 @@ class ConsumedRows:
         self._stamps = data.stamps()
         self.checksums: dict[str, int] = {}
 
+    @property
+    def comparable(self) -> bool:
+        """Whether `place` compares the rows; the first ones of a live stream may be gone."""
+        return not self._data.is_live
+
     def __call__(self, trainer: StreamTrainer, batch: Batch, logits: NDArray[np.float32]) -> None:
         self.add(batch)
 
@@ -57,13 +62,12 @@ class ConsumedRows:
     def place(self, state: Mapping[str, Any], config: TrainConfig) -> Mapping[str, Any]:
         """The position at which a trainer with this state continues; an error if the rows before it have changed.
 
-        If the size or time of a file has changed, or the data are not in files, the rows are read again up to the
-        position and compared with the checksums. Rows and files may have been added after them. A live source is not
-        read again: its first rows may be gone.
+        If the path, size or time of a file has changed, or the data are not in files, the rows are read again up to the
+        position and compared with the checksums. Rows and files may have been added after them.
         """
         position, before = state["position"], state["extra"]["consumed"]
         known = before["stamps"]
-        if self._data.is_live:
+        if not self.comparable:
             return dict(position)
         if known is not None and self._stamps is not None and self._stamps[: len(known)] == known:
             return dict(position)
@@ -73,14 +77,12 @@ class ConsumedRows:
         if again.checksums == before["checksums"]:
             # The same row may be at another position within its file now.
             return {"row": rows} if "file" in position else dict(position)
-        lead, read = f"{self._data.name} has changed:", f"does not begin with the {rows:,} rows that the run has read"
+        order, added = "", "at the end, and files after the existing ones"
         if self._data.sorted_by is not None:
-            raise DataChangedError(
-                f"{lead} sorted by {self._data.sorted_by!r}, it {read}; rows may only be added if their times are not "
-                "earlier than those"
-            )
+            order, added = f", sorted by {self._data.sorted_by!r},", "if their times are not earlier than those"
         raise DataChangedError(
-            f"{lead} it {read}; rows may only be added at the end, and files after the existing ones"
+            f"{self._data.name}{order} does not begin with the {rows:,} rows that the run has read: they have changed, "
+            f"or these are other data; rows may only be added {added}"
         )
 
     def state_dict(self) -> dict[str, Any]:

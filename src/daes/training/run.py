@@ -323,11 +323,12 @@ def _restore(
     warn: bool,
 ) -> None:
     """Continue from a checkpoint; an error if the configuration, or the rows that were read before it, have changed."""
-    check_same_run(written, description, ("data", "schema"))
+    moved = consumed.comparable
+    check_same_run(written, description, ("data", "schema"), moved=moved)
     with checkpoint.in_use():
         position = consumed.place(checkpoint.state, trainer.config)
     # Changed rows would also change the model: report the rows first.
-    check_same_run(written, description)
+    check_same_run(written, description, moved=moved)
     if warn and (other := other_versions(written)):
         _log.warning("the run %s: its result may differ from that of an uninterrupted run", other)
     with checkpoint.in_use():

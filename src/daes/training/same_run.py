@@ -20,6 +20,7 @@ _CHANGEABLE = {
     *("training.checkpoint_every", "training.checkpoint_minutes", "training.sync_every"),
 }
 """What may change when a run is resumed, since it does not change the result."""
+_PLACE = {"data.what", "data.name"}
 
 
 def check_same_start(processes: Processes, description: Mapping[str, Any], data: Dataset, model: CTRModel) -> None:
@@ -47,11 +48,21 @@ def check_same_run(
     written: RunFolder,
     description: Mapping[str, Any],
     parts: Sequence[str] = ("data", "schema", "model", "training", "run"),
+    *,
+    moved: bool = False,
 ) -> None:
-    """Raise if a run is resumed with another configuration, except for options that do not change the result."""
+    """Raise if a run is resumed with another configuration, except for options that do not change the result.
+
+    Args:
+        written: the run.
+        description: the configuration that it is resumed with.
+        parts: what to compare.
+        moved: whether the data may be at another place, since the rows themselves are compared.
+    """
     stored, given = written.read_config(*PARTS), strict(description)
+    ignore = _CHANGEABLE | (_PLACE if moved else set())
     for part in parts:
-        if difference := first_difference(stored[part], given[part], part, ignore=_CHANGEABLE):
+        if difference := first_difference(stored[part], given[part], part, ignore=ignore):
             name, old, new = difference
             raise ValueError(
                 f"{written.path} was started with {name}={old!r} and cannot be resumed with {new!r}: "

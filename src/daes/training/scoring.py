@@ -224,9 +224,15 @@ def _writing(out: str | Path | BinaryIO) -> Iterator[Callable[[Any], None]]:
                         )
                 writer, schema = make(file, table.schema, **options), table.schema
             try:
-                writer.write_table(table.cast(schema))
+                rows = table.cast(schema)
             except pa.ArrowInvalid as error:
                 raise SourceError(f"a column to keep must be of one type in all files: {error}") from error
+            try:
+                writer.write_table(rows)
+            except pa.ArrowInvalid as error:
+                raise SourceError(
+                    f"out must be a .parquet file to keep bytes that are not UTF-8 text: {error}"
+                ) from error
 
         try:
             yield write

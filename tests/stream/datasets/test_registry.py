@@ -37,6 +37,9 @@ def test_datasets_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert Dataset.open("toy", schema=Schema(None, ("price",), ())).schema == Schema(None, ("price",), ())
     with pytest.raises(ValueError, match="mine needs the path of its files, as in mine:PATH"):
         Dataset.open("mine")
+    for name, value in {"separator": ";", "format": "csv", "follow": True}.items():
+        with pytest.raises(TypeError, match=f"{name} is for files, got {value!r} and the dataset toy"):
+            Dataset.open("toy", **{name: value})
     with pytest.raises(ValueError, match="toy takes no path, got toy:x"):
         Dataset.open("toy:x")
     with pytest.raises(
