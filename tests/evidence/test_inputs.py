@@ -162,6 +162,23 @@ class TestState:
         again.load_state_dict(module.state_dict())
         assert torch.equal(again(*stream(50)[:2]), given)
 
+    @pytest.mark.parametrize("options", [{}, {"numbers": False, "pairs": 0}, {"numbers": False, "categories": False}])
+    def test_a_state_that_was_frozen_stays_frozen(self, options):
+        state = counted(**options).freeze().state_dict()
+        again = EvidenceInputs(Evidence(**options), 2, OFFSETS, TABLE_ROWS)
+        again.load_state_dict(state)
+        again.update(*stream(200, seed=8))
+        assert torch.equal(again.total, state["total"])
+
+    @pytest.mark.parametrize("frozen", [False, True])
+    def test_a_state_that_does_not_say_whether_it_is_frozen_is_read(self, frozen):
+        module = counted()
+        state = (module.freeze() if frozen else module).state_dict()
+        del state["_extra_state"]
+        again = EvidenceInputs(Evidence(), 2, OFFSETS, TABLE_ROWS)
+        again.load_state_dict(state)
+        assert again.frozen == frozen
+
     def test_a_cast_leaves_counts_alone(self):
         module = counted().half()
         assert module.row_counts.dtype == torch.float64
