@@ -208,6 +208,10 @@ def test_merged_evidence_is_that_of_both_streams():
     np.testing.assert_allclose(one.number_counts.sum(1), whole.number_counts.sum(1))
     with pytest.raises(ValueError, match="same things"):
         one.merge(EvidenceInputs(Evidence(bins=32), 2, OFFSETS, TABLE_ROWS))
+    with pytest.raises(ValueError, match="same things"):
+        one.merge(EvidenceInputs(Evidence(), 2, [0, 4], TABLE_ROWS))
+    with pytest.raises(ValueError, match="frozen"):
+        one.freeze().merge(other.freeze())
 
 
 def test_old_clicks_fade_with_a_half_life():
@@ -222,10 +226,11 @@ def test_old_clicks_fade_with_a_half_life():
     ("options", "message"),
     [
         ({"strength": 0}, "strength must be positive, got 0"),
-        ({"pairs": -1}, "pairs must not be negative, got -1"),
+        ({"pairs": -1}, "pairs must be a non-negative integer, got -1"),
         ({"bins": 10}, "pair_bins must divide bins=10, got 16"),
-        ({"triples": -1}, "triples must not be negative, got -1"),
-        ({"choose_after": 0}, "choose_after must be positive, got 0"),
+        ({"triples": -1}, "triples must be a non-negative integer, got -1"),
+        ({"choose_after": 0}, "choose_after must be a positive integer, got 0"),
+        ({"sample_rows": 2.5}, "sample_rows must be a positive integer, got 2.5"),
         ({"half_life": -5.0}, "half_life must be positive"),
         ({"recent": math.nan}, "recent must be positive, got nan"),
         ({"recent": math.inf}, "recent must be positive and finite, got inf"),

@@ -695,6 +695,8 @@ class TestFromSample:
             make_model("daes", embedding_options={"metas": 7})
         with pytest.raises(TypeError, match="fnn has no option 'layers'"):
             make_model(backbone_options={"layers": 2})
+        with pytest.raises(TypeError, match=r"evidence must be .* got 'none'"):
+            CTRModel(SCHEMA, evidence="none")
 
     def test_a_sample_of_other_columns(self):
         for part, schema in (

@@ -30,6 +30,8 @@ def evidence_arguments(evidence: Evidence | Mapping[str, Any] | bool | None) -> 
         return None
     if evidence is True:
         evidence = Evidence()
+    if not isinstance(evidence, Evidence | Mapping):
+        raise TypeError(f"evidence must be an Evidence, its arguments, True, False or None, got {evidence!r}")
     return asdict(evidence if isinstance(evidence, Evidence) else Evidence(**evidence))
 
 
