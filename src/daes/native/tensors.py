@@ -23,7 +23,8 @@ def serves(*tensors: Tensor | None) -> bool:
     """
     if native._library is None or torch.compiler.is_compiling() or torch.get_default_dtype() != torch.float32:
         return False
-    if torch._C._are_functorch_transforms_active():  # tensors within torch.func have no memory of their own
+    # Tensors within torch.func have no memory of their own, and torch.jit.trace would see nothing of a loop.
+    if torch._C._are_functorch_transforms_active() or torch._C._get_tracing_state() is not None:
         return False
     for one in tensors:  # noqa: SIM110 (several times as quick as `all`, for every part of every step)
         if one is not None and not (one.is_cpu and one.is_contiguous()):
