@@ -321,6 +321,7 @@ def test_a_sample_of_rows_is_enough_and_repeatable() -> None:
         ({"x": [1.0]}, {"c": [1]}, {"correction": "none"}, "correction must be one of holm, bonferroni, bh, got"),
         ({"x": [1.0]}, {"c": [1]}, {"space": "log"}, "space must be one of rank, value, got 'log'"),
         ({"x": [1.0]}, {"c": [1]}, {"min_group_size": 0}, "min_group_size must be a positive integer"),
+        ({"x": [1.0]}, {"c": [1]}, {"seed": -1}, "seed must be a non-negative integer, got -1"),
         ({"x": [1.0]}, {"c": [1]}, {"sample": 0}, "sample must be a positive integer, got 0"),
     ],
 )

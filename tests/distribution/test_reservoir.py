@@ -332,6 +332,7 @@ def test_error_messages_name_argument_and_value():
             lambda: JumpReservoir(10).warm_start([1.0, 2.0], count=1),
             "count must be at least 2, the number of members kept, got 1",
         ),
+        (lambda: JumpReservoir(10).warm_start([1.0], count=2.5), "count must be a positive integer, got 2.5"),
         (lambda: JumpReservoir(10, expiry=4).warm_start([1.0]), "cannot be used with expiry"),
     ]:
         with pytest.raises(ValueError, match=message):

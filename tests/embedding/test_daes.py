@@ -437,6 +437,7 @@ def test_nothing_larger_than_the_output_is_ever_held(options: dict[str, Any], fo
         ({"context_pool": "max"}, r"context_pool must .*got 'max'"),
         ({"reservoir_size": 0}, "reservoir_size must be a positive integer, got 0"),
         ({"init_std": -1.0}, r"init_std must .*got -1.0"),
+        ({"init_std": math.inf}, r"init_std must .*got inf"),
         ({"bounds": (1.0, 0.0)}, "bounds must be finite pairs"),
     ],
 )

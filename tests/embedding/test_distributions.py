@@ -287,6 +287,7 @@ def test_empty_batches_and_batches_of_missing_values():
         ({"skip": "fast"}, "skip must be"),
         ({"tolerance": 2.0}, "tolerance must lie"),
         ({"bounds": (3.0, 1.0)}, "bounds must be finite pairs"),
+        ({"bounds": (1.0, 2.0, 3.0)}, r"bounds must be a pair .* got \(1.0, 2.0, 3.0\)"),
     ],
 )
 def test_bad_arguments(arguments, message):

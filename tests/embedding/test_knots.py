@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from daes.embedding.distributions import FeatureDistributions
+from daes.embedding.estimator_knots import make_distributions
 from daes.embedding.knots import FeatureKnots
 
 
@@ -47,6 +48,19 @@ def test_rank_and_score_equal_those_of_the_whole_stream(num_batches: int, hostil
             assert ranks[row, feature].item() == pytest.approx(expected, abs=1e-9), (feature, value)
             score = NormalDist().inv_cdf(min(max(expected, 0.005), 0.995)) if column else 0.0
             assert scores[row, feature].item() == pytest.approx(score, abs=1e-6), (feature, value)
+
+
+def test_knots_of_a_sample_that_expiry_has_emptied_stay() -> None:
+    known = make_distributions(1, 4, reservoir_size=1, options={"expiry": 4})
+    stream, emptied = torch.arange(300.0).unsqueeze(1), 0
+    for batch in stream.split(3):
+        before = known.knots.clone()
+        known.observe(batch)
+        if not known.bank.estimators[0].sample.size:
+            emptied += 1
+            assert torch.equal(known.knots[:, 1:-1], before[:, 1:-1])
+        assert torch.equal(known.knots, known.knots.sort(1).values)  # none of them is NaN
+    assert emptied
 
 
 def test_fixed_knots_keep_their_precision() -> None:

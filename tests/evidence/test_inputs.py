@@ -162,6 +162,23 @@ class TestState:
         again.load_state_dict(module.state_dict())
         assert torch.equal(again(*stream(50)[:2]), given)
 
+    @pytest.mark.parametrize("options", [{}, {"numbers": False, "pairs": 0}, {"numbers": False, "categories": False}])
+    def test_a_state_that_was_frozen_stays_frozen(self, options):
+        state = counted(**options).freeze().state_dict()
+        again = EvidenceInputs(Evidence(**options), 2, OFFSETS, TABLE_ROWS)
+        again.load_state_dict(state)
+        again.update(*stream(200, seed=8))
+        assert torch.equal(again.total, state["total"])
+
+    @pytest.mark.parametrize("frozen", [False, True])
+    def test_a_state_that_does_not_say_whether_it_is_frozen_is_read(self, frozen):
+        module = counted()
+        state = (module.freeze() if frozen else module).state_dict()
+        del state["_extra_state"]
+        again = EvidenceInputs(Evidence(), 2, OFFSETS, TABLE_ROWS)
+        again.load_state_dict(state)
+        assert again.frozen == frozen
+
     def test_a_cast_leaves_counts_alone(self):
         module = counted().half()
         assert module.row_counts.dtype == torch.float64
@@ -191,6 +208,10 @@ def test_merged_evidence_is_that_of_both_streams():
     np.testing.assert_allclose(one.number_counts.sum(1), whole.number_counts.sum(1))
     with pytest.raises(ValueError, match="same things"):
         one.merge(EvidenceInputs(Evidence(bins=32), 2, OFFSETS, TABLE_ROWS))
+    with pytest.raises(ValueError, match="same things"):
+        one.merge(EvidenceInputs(Evidence(), 2, [0, 4], TABLE_ROWS))
+    with pytest.raises(ValueError, match="frozen"):
+        one.freeze().merge(other.freeze())
 
 
 def test_old_clicks_fade_with_a_half_life():
@@ -205,11 +226,11 @@ def test_old_clicks_fade_with_a_half_life():
     ("options", "message"),
     [
         ({"strength": 0}, "strength must be positive, got 0"),
-        ({"pairs": -1}, "pairs must not be negative, got -1"),
-        ({"sample_rows": 3e4}, r"sample_rows must be an integer, got 30000\.0"),
+        ({"pairs": -1}, "pairs must be a non-negative integer, got -1"),
         ({"bins": 10}, "pair_bins must divide bins=10, got 16"),
-        ({"triples": -1}, "triples must not be negative, got -1"),
-        ({"choose_after": 0}, "choose_after must be positive, got 0"),
+        ({"triples": -1}, "triples must be a non-negative integer, got -1"),
+        ({"choose_after": 0}, "choose_after must be a positive integer, got 0"),
+        ({"sample_rows": 2.5}, "sample_rows must be a positive integer, got 2.5"),
         ({"half_life": -5.0}, "half_life must be positive"),
         ({"recent": math.nan}, "recent must be positive, got nan"),
         ({"recent": math.inf}, "recent must be positive and finite, got inf"),

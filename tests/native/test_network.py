@@ -77,6 +77,22 @@ def test_second_derivatives_are_refused_instead_of_wrong(plainly):
         torch.autograd.grad(model(batch).sum(), list(model.backbone.parameters()), create_graph=True)
 
 
+def test_transforms_of_torch_func_are_left_to_torch():
+    stream = AdStream(num_rows=10, seed=0)
+    model, batch = CTRModel(stream.schema, sizes=10), next(stream.iter_batches(stream.schema, 10))
+    model.observe(*(rows := model.prepare(batch).features))
+    model.eval()
+
+    def total(parameters):
+        return torch.func.functional_call(model, parameters, rows).sum()
+
+    parameters = dict(model.named_parameters())
+    found = torch.func.grad(total)(parameters)
+    expected = torch.autograd.grad(total(parameters), list(parameters.values()), allow_unused=True)
+    for one, other in zip(found.values(), expected, strict=True):
+        torch.testing.assert_close(one, torch.zeros_like(one) if other is None else other, rtol=1e-4, atol=1e-5)
+
+
 def test_a_whole_pass_learns_the_same(plainly):
     stream = AdStream(num_rows=3000, seed=0)
     rows = next(stream.iter_batches(stream.schema, 3000))

@@ -178,3 +178,15 @@ def test_rows_of_32_bits_are_looked_up():
     table = CategoricalEmbedding([5], 3, sparse=True)
     rows = torch.tensor([[3], [6]])
     assert torch.equal(table.look_up(rows.int()), table.look_up(rows))
+
+
+def test_a_trace_has_no_loops():
+    seen = []
+
+    def traced(tensor):
+        seen.append(native.serves(tensor))
+        return tensor + 1
+
+    torch.jit.trace(traced, torch.zeros(3), check_trace=False)
+    assert seen == [False]
+    assert native.serves(torch.zeros(3))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daes.choices import check_choice
-from daes.distribution.base import Floats, Ints, check_positive, check_values
+from daes.distribution.base import Floats, Ints, check_non_negative, check_positive, check_values
 from daes.distribution.groups import OrderedFeature, Space, pool_groups
 from daes.extras import require
 
@@ -134,6 +134,7 @@ def rank_context_fields(
     check_choice("correction", correction, get_args(Correction))
     check_choice("space", space, get_args(Space))
     check_positive(min_group_size=min_group_size)
+    check_non_negative(seed=seed)
     chi2 = require("scipy.stats").chi2
     columns = _columns("numerical", numerical, None)
     features = {name: check_values(column, f"numerical column {name!r}") for name, column in columns.items()}

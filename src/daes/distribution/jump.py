@@ -135,9 +135,10 @@ class JumpReservoir(SampleEstimator):
         values = check_values(history)
         finite = values[np.isfinite(values)]
         kept = min(finite.size, self.capacity)
-        count = finite.size if count is None else count
         if not kept:
             raise ValueError(f"history must have at least one finite value, got none among {values.size}")
+        count = finite.size if count is None else count
+        check_positive(count=count)
         if count < kept:
             raise ValueError(f"count must be at least {kept}, the number of members kept, got {count}")
         rng = self.schedule.rng()

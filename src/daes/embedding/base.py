@@ -110,8 +110,8 @@ class NumericalEmbedding(Configurable, KeepsSinglePrecision, ABC):
     ) -> None:
         super().__init__()
         check_positive(num_features=num_features, dim=dim)
-        if not init_std >= 0:
-            raise ValueError(f"init_std must not be negative, got {init_std}")
+        if not 0 <= init_std < float("inf"):
+            raise ValueError(f"init_std must be finite and not negative, got {init_std}")
         if not isinstance(plain, list | tuple) or len(set(plain)) < len(plain) or not set(plain) <= set(INPUTS):
             raise ValueError(f"plain must be a list of distinct names from {', '.join(INPUTS)}, got {plain!r}")
         self.num_features = num_features

@@ -54,7 +54,10 @@ class EstimatorKnots(StreamKnots):
         statistics = self.bank.minimum, self.bank.maximum, self.bank.count
         self._set_ends(*(torch.from_numpy(statistic).to(self.knots.device) for statistic in statistics))
         if self.bank.due:
-            self._set_quantiles(slice(None), torch.from_numpy(self.bank.quantile(self.levels)))
+            quantiles = torch.from_numpy(self.bank.quantile(self.levels))
+            sampled = quantiles[:, 0].isfinite().nonzero().squeeze(1)
+            if len(sampled):  # expiry may empty a small sample, whose knots then stay
+                self._set_quantiles(sampled, quantiles[sampled])
 
     def freeze(self) -> Self:
         """Keep the knots and drop the estimators: from then on `observe` changes nothing."""

@@ -153,7 +153,12 @@ def _check_bounds(bounds: Bounds | None, num_features: int) -> Tensor | None:
     """One finite pair (low, high) per feature as a tensor (q, 2), or None."""
     if bounds is None:
         return None
-    pairs = np.broadcast_to(np.asarray(bounds, dtype=np.float64), (num_features, 2))
+    try:
+        pairs = np.broadcast_to(np.asarray(bounds, dtype=np.float64), (num_features, 2))
+    except ValueError:
+        raise ValueError(
+            f"bounds must be a pair (low, high), or one for each of {num_features} features, got {bounds}"
+        ) from None
     if not (np.isfinite(pairs).all() and (pairs[:, 0] <= pairs[:, 1]).all()):
         raise ValueError(f"bounds must be finite pairs (low, high) with low <= high, got {bounds}")
     return torch.tensor(pairs)

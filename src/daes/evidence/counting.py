@@ -158,9 +158,10 @@ class EvidenceCounting(EvidenceState):
 
         Recent errors are dropped, since the order of both streams' rows is unknown.
         """
-        if (self.options, self.num_numerical) != (other.options, other.num_numerical):
+        shapes = [(one.options, one.num_numerical, one.table_rows, one._offsets.tolist()) for one in (self, other)]
+        if shapes[0] != shapes[1]:
             raise ValueError("both must count the same things to merge")
-        if (self.sample is None) != (other.sample is None):
+        if self.frozen or other.frozen:
             raise ValueError("evidence that was frozen has no sample to merge")
         self.total += other.total.to(self.total)
         self.row_counts += other.row_counts.to(self.row_counts)

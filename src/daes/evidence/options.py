@@ -1,7 +1,8 @@
 """Options of the evidence."""
 
 from dataclasses import dataclass
-from numbers import Integral
+
+from daes.distribution.base import check_non_negative, check_positive
 
 LEAST_RECENT = 0.001
 """Smallest half-life: with a shorter one an error is gone after one row."""
@@ -48,11 +49,10 @@ class Evidence:
     sample_rows: int = 30_000
 
     def __post_init__(self) -> None:
-        for name in ("bins", "pair_bins", "pair_cells", "sample_rows"):
-            if not isinstance(getattr(self, name), Integral):
-                raise TypeError(f"{name} must be an integer, got {getattr(self, name)!r}")
-        counts = "bins", "pair_bins", "pair_cells", "choose_after", "sample_rows"
-        for name in ("strength", *counts, "half_life", "recent"):
+        check_non_negative(pairs=self.pairs, triples=self.triples)
+        for name in ("bins", "pair_bins", "pair_cells", "choose_after", "sample_rows"):
+            check_positive(**{name: getattr(self, name)})
+        for name in ("strength", "half_life", "recent"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise ValueError(f"{name} must be positive{' and finite' if value > 0 else ''}, got {value}")
@@ -60,8 +60,5 @@ class Evidence:
             raise ValueError(f"recent must be at least {LEAST_RECENT} rows, got {self.recent}")
         if not 0 <= self.weight < float("inf"):
             raise ValueError(f"weight must be finite and not negative, got {self.weight}")
-        for name in ("pairs", "triples"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         if self.bins % self.pair_bins:
             raise ValueError(f"pair_bins must divide bins={self.bins}, got {self.pair_bins}")

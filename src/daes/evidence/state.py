@@ -188,12 +188,21 @@ class EvidenceState(KeepsPrecision):
         """How many bins of a number are one value in a combination."""
         return self.options.bins // self.options.pair_bins
 
+    def get_extra_state(self) -> Tensor:
+        """Whether this is frozen."""
+        return torch.tensor(self.frozen)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self.frozen = bool(state)
+
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *arguments: Any, **options: Any) -> None:
-        known = f"{prefix}total" in state_dict  # a state of other parts alone changes nothing here
-        if known and self.sample is not None and f"{prefix}sample.seen" not in state_dict:
-            self.freeze()  # as the state was
-        if known and f"{prefix}recent.errors" not in state_dict:
-            self.recent = None  # a state may lack recent errors
+        if f"{prefix}total" in state_dict:  # a state of other parts alone changes nothing here
+            lacks_sample = self.sample is not None and f"{prefix}sample.seen" not in state_dict
+            # Older states do not say whether they are frozen, but have no sample then.
+            if state_dict.setdefault(f"{prefix}_extra_state", torch.tensor(lacks_sample)):
+                self.freeze()
+            if f"{prefix}recent.errors" not in state_dict:
+                self.recent = None  # a state may lack recent errors
         super()._load_from_state_dict(state_dict, prefix, *arguments, **options)
 
     def extra_repr(self) -> str:

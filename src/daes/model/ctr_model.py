@@ -440,7 +440,7 @@ class CTRModel(nn.Module):
     def freeze(self) -> Self:
         """Drop what only learning needs: the samples of features and rows.
 
-        A frozen model observes and counts nothing more. It keeps its parameters, knots and vocabularies, and what past
+        Its knots and counts do not change any more. It keeps its parameters, knots and vocabularies, and what past
         clicks say: two counts per row of the tables, and a number per cell of a combination.
         """
         if self.numerical is not None and self.numerical.distributions is not None:

@@ -32,11 +32,12 @@ def serves(*tensors: Tensor | None) -> bool:
 
 
 def _is_watched() -> bool:
-    """Whether torch's functions do more than compute on the CPU: a mode traces or fakes them, or they are transformed.
+    """Whether torch's functions do more than compute on the CPU: they are traced, faked or transformed.
 
-    The loops would write to the memory of tensors that have none.
+    The loops would not be seen, or would write to the memory of tensors that have none.
     """
-    if torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack() is not None:
+    modes, tracing = torch._C._len_torch_dispatch_stack(), torch._C._get_tracing_state() is not None
+    if modes or tracing or torch._C._are_functorch_transforms_active():
         return True
     return torch._C._len_torch_function_stack() > 0 and torch.get_default_device().type != "cpu"
 

@@ -31,3 +31,16 @@ def test_sums_and_gradients(kernel_device, rows, features, count, dim, squash, b
     gradients = torch.autograd.grad((found * up.to(kernel_device)).sum(), mine[:leaves])
     for one, other in zip(gradients, torch.autograd.grad((expected * up).sum(), theirs[:leaves]), strict=True):
         torch.testing.assert_close(one.cpu().double(), other, rtol=1e-5, atol=1e-5)
+
+
+def test_weights_that_lie_far_apart(kernel_device, tmp_path):
+    """With the batch last, a feature's weights begin behind all rows of those before it: here behind 2^31 numbers."""
+    weights, table, apart = torch.rand(2, 3, 1), torch.rand(3, 1, 4), 2**30
+    on_cpu = kernel_device == "cpu"
+    size = 2 * apart + 2
+    memory = (
+        torch.from_file(str(tmp_path / "sparse"), True, size) if on_cpu else torch.empty(size, device=kernel_device)
+    )
+    far = memory.as_strided(weights.shape, (1, apart, 1)).copy_(weights)
+    found = kernels.mix(far, table.to(kernel_device), None, beta=1.0, squash=False)
+    torch.testing.assert_close(found.cpu(), torch.einsum("bqm,qmd->bqd", weights, table))

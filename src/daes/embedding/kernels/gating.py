@@ -76,9 +76,9 @@ def _backward(
     R: tl.constexpr, RP: tl.constexpr, C: tl.constexpr, CP: tl.constexpr, LINEAR: tl.constexpr, BLOCK: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    block = tl.program_id(0)
+    block = tl.program_id(0).to(tl.int64)  # there may be more than 2^31 sums
     group = tl.program_id(1)
-    row = (block * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
+    row = block * BLOCK + tl.arange(0, BLOCK)
     valid = row < rows
     d = tl.arange(0, DP)[None, :]
     c = tl.arange(0, CP)[None, :]

@@ -19,7 +19,7 @@ _BLOCK = 32
 def _mixed(weights, row, feature, m, valid, first, second, third, beta, M: tl.constexpr, SQUASH: tl.constexpr):
     """Weights (BLOCK, M) of rows, and what they are multiplied with to get the gradient of what they are made of."""
     there = valid[:, None] & (m < M)
-    w = tl.load(weights + row[:, None] * first + feature * second + m * third, mask=there, other=0.0)
+    w = tl.load(weights + row[:, None] * first + feature.to(tl.int64) * second + m * third, mask=there, other=0.0)
     slope = tl.zeros_like(w) + beta
     if SQUASH:
         sigmoid = 1.0 / (1.0 + tl.exp(-w))

@@ -167,7 +167,7 @@ void daes_keep(const row_sample *s, const float *numbers, const int64_t *places,
             s->missing[slot * q + f] = isnan(value) != 0;
             s->numbers[slot * q + f] = isnan(value) ? 0 : clamped(value);
         }
-        memcpy(s->places + slot * p, places + i * p, p * sizeof(int64_t));
+        if (p) memcpy(s->places + slot * p, places + i * p, p * sizeof(int64_t)); /* otherwise there is no memory */
         s->labels[slot] = labels[i] > 0;
         s->logits[slot] = logits ? logits[i] : FLT_MAX;
     }

@@ -19,7 +19,7 @@ typedef struct {
 
 static void order_rows(const int64_t *index, int64_t rows, int64_t contexts, int32_t *order, int32_t *ends) {
     int32_t sum = 0;
-    memset(ends, 0, contexts * sizeof(int32_t));
+    if (contexts) memset(ends, 0, contexts * sizeof(int32_t)); /* otherwise there is no memory */
     for (int64_t i = 0; i < rows; i++) ends[index[i]]++;
     for (int64_t u = 0; u < contexts; u++) {
         int32_t here = ends[u];

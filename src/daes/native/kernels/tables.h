@@ -88,7 +88,7 @@ static inline void add_rows(const float *gradient, int64_t stride, const int64_t
 FAST int64_t daes_add_up(const float *gradient, int64_t stride, const int64_t *places, int64_t rows, int64_t fields,
                          int64_t dim, int64_t table_rows, int32_t *slots, int64_t *distinct, float *sums) {
     int64_t found = number_places(places, rows * fields, table_rows, slots, distinct);
-    memset(sums, 0, found * dim * sizeof(float));
+    if (found) memset(sums, 0, found * dim * sizeof(float)); /* otherwise there may be no memory */
     add_rows(gradient, stride, places, rows, fields, dim, slots, sums);
     for (int64_t i = 0; i < found; i++) slots[distinct[i]] = -1;
     return found;
