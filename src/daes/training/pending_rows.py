@@ -160,7 +160,9 @@ class PendingRows:
             self._starts.pop()
         batch = Batch.concat([piece.features for piece in newest if isinstance(piece.features, Batch)])
         columns = {
-            name: np.concatenate([vars(piece)[name] for piece in newest]) for name in vars(newest[0]) if name != "features"
+            name: np.concatenate([vars(piece)[name] for piece in newest])
+            for name in vars(newest[0])
+            if name != "features"
         }
         self._starts.append(self._first + self.count - rows)
         self._pieces.append(_Piece(**columns, features=segments.write(batch.arrays())))
