@@ -1,6 +1,7 @@
 """The configuration of training: one typed dataclass, validated once."""
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Literal
 
 from daes.choices import not_one_of
@@ -67,6 +68,9 @@ class TrainConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for name in ("batch_size", "label_delay", "window", "sync_every", "seed"):
+            if not isinstance(getattr(self, name), Integral | None):
+                raise ValueError(f"{name} must be a whole number, got {getattr(self, name)!r}")
         problems = []
         if self.optimizer not in LEARNING_RATES:
             problems.append(f"optimizer {not_one_of(self.optimizer, LEARNING_RATES)}")
