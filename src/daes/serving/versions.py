@@ -65,8 +65,8 @@ class LoadedModel:
 class ModelFolder:
     """A folder of `daes train`, while it trains and afterwards, or of `CTRModel.save_pretrained`. It is only read.
 
-    A run has checkpoints while it trains and a saved model at the end. The newest model is the one written last: a
-    resumed run has checkpoints that are newer than its saved model.
+    A run has checkpoints while it trains and a saved model at the end. A resumed run has checkpoints of later steps
+    than its saved model's, which metrics.json has; times of files say nothing in a copy of a run.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -84,17 +84,19 @@ class ModelFolder:
         return read_schema(config)
 
     def newest(self) -> ModelVersion | None:
-        """The model written last; None while there is none."""
+        """The model of the latest step; None while there is none."""
         if not self._run.is_run:
             return _saved(self.path)
-        found = [_saved(self._run.model), *(self._checkpoint(step) for step in self._store.steps()[-1:])]
-        return max((version for version in found if version is not None), key=lambda it: it.modified, default=None)
+        saved, steps = _saved(self._run.model), self._store.steps()
+        if steps and (saved is None or steps[-1] > (self._recorded("batches") or 0)):
+            return self._checkpoint(steps[-1])
+        return saved
 
     def load(self, version: ModelVersion) -> LoadedModel:
         """Read a model, or raise an error."""
         if version.step is None:
             model = CTRModel.from_pretrained(version.path)
-            return LoadedModel(model, version, self._rows(), self._quantiles(model), self._missing())
+            return LoadedModel(model, version, self._recorded("rows"), self._quantiles(model), self._missing())
         checkpoint = self._store.load(version.step)
         assert checkpoint is not None
         model = CTRModel(self.schema(), **self._run.read_config("model")["model"])
@@ -127,12 +129,13 @@ class ModelFolder:
         options = self._run.data_options()
         return {name: options[name] for name in ("missing", "missing_categories") if name in options}
 
-    def _rows(self) -> int | None:
+    def _recorded(self, name: str) -> int | None:
+        """A number of metrics.json, which is written after the saved model; None if it is not there."""
         try:
-            rows: Any = self._run.read("metrics").get("rows")
+            found: Any = self._run.read("metrics").get(name)
         except (OSError, ValueError):
             return None
-        return rows if isinstance(rows, int) else None
+        return found if isinstance(found, int) else None
 
     def _quantiles(self, model: CTRModel) -> NDArray[np.float64] | None:
         """The quantiles in monitor.json, for a model that keeps no distributions itself."""
