@@ -66,7 +66,7 @@ class ModelFolder:
     """A folder of `daes train`, while it trains and afterwards, or of `CTRModel.save_pretrained`. It is only read.
 
     A run has checkpoints while it trains and a saved model at the end. A resumed run has checkpoints of later steps
-    than its saved model's, which metrics.json has; times of files say nothing in a copy of a run.
+    than its saved model's; times of files say nothing in a copy of a run.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -88,7 +88,7 @@ class ModelFolder:
         if not self._run.is_run:
             return _saved(self.path)
         saved, steps = _saved(self._run.model), self._store.steps()
-        if steps and (saved is None or steps[-1] > (self._recorded("batches") or 0)):
+        if steps and (saved is None or steps[-1] > self._run.saved_step()):
             return self._checkpoint(steps[-1])
         return saved
 
@@ -96,7 +96,7 @@ class ModelFolder:
         """Read a model, or raise an error."""
         if version.step is None:
             model = CTRModel.from_pretrained(version.path)
-            return LoadedModel(model, version, self._recorded("rows"), self._quantiles(model), self._missing())
+            return LoadedModel(model, version, self._rows(), self._quantiles(model), self._missing())
         checkpoint = self._store.load(version.step)
         assert checkpoint is not None
         model = CTRModel(self.schema(), **self._run.read_config("model")["model"])
@@ -129,13 +129,12 @@ class ModelFolder:
         options = self._run.data_options()
         return {name: options[name] for name in ("missing", "missing_categories") if name in options}
 
-    def _recorded(self, name: str) -> int | None:
-        """A number of metrics.json, which is written after the saved model; None if it is not there."""
+    def _rows(self) -> int | None:
         try:
-            found: Any = self._run.read("metrics").get(name)
+            rows: Any = self._run.read("metrics").get("rows")
         except (OSError, ValueError):
             return None
-        return found if isinstance(found, int) else None
+        return rows if isinstance(rows, int) else None
 
     def _quantiles(self, model: CTRModel) -> NDArray[np.float64] | None:
         """The quantiles in monitor.json, for a model that keeps no distributions itself."""
