@@ -86,17 +86,20 @@ class TwoPartitions:
         return []
 
     def complete_until(self):
-        done = [10**18 if n == len(part) else part[n - 1].sent if n else 0 for n, part in zip(self._next, self._parts)]
-        return min(done)
+        return min(
+            10**18 if n == len(part) else part[n - 1].sent if n else 0
+            for n, part in zip(self._next, self._parts, strict=True)
+        )
 
     def close(self):
         pass
 
 
-def simulated(seed=0):
-    """Impressions, labels, and what the label of each row must be."""
+def simulated(seed=0, pause=0):
+    """Impressions, labels, and what the label of each row must be; no row is sent for a while in the middle."""
     random = np.random.default_rng(seed)
     sent = np.cumsum(random.integers(1, SECOND // 2, ROWS)) + SECOND
+    sent[ROWS // 2 :] += pause * SECOND
     price = random.lognormal(size=ROWS)
     impressions, labels, expected = [], [], np.zeros(ROWS)
     for n in range(ROWS):
@@ -207,9 +210,10 @@ def test_labels_of_several_partitions_are_not_in_the_order_of_time(make_model):
     assert trainer.waiting.counts.matched == whole.waiting.counts.matched
 
 
-@pytest.mark.parametrize("stop", [50, 350, 700])
-def test_a_join_that_is_interrupted_goes_on_to_the_same_bits(make_model, stop):
-    impressions, labels, _ = simulated()
+@pytest.mark.parametrize(("stop", "pause"), [(50, 0), (350, 0), (700, 0), (500, 60), (550, 60)])
+def test_a_join_that_is_interrupted_goes_on_to_the_same_bits(make_model, stop, pause):
+    """After a pause in the middle of the stream, many rows are due at once."""
+    impressions, labels, _ = simulated(pause=pause)
     whole, _, result = train(make_model, join_of(labels), data_of(impressions))
     letters = []
 
