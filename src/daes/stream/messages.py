@@ -202,8 +202,11 @@ class LabelReader:
         if not due.any() and self._more_by(moment):
             table = self._cursor.read(most)
             key, sent, label = (table.column(place).to_numpy() for place in range(3))
-            fetched = Labels(key.astype(np.int64), sent.astype(np.int64), label.astype(np.float32))
-            self._ahead = Labels(*(np.concatenate(pair) for pair in zip(self._ahead, fetched, strict=True)))
+            self._ahead = Labels(
+                np.concatenate([self._ahead.key, key.astype(np.int64)]),
+                np.concatenate([self._ahead.sent, sent.astype(np.int64)]),
+                np.concatenate([self._ahead.label, label.astype(np.float32)]),
+            )
             due = self._ahead.sent <= moment
         found, self._ahead = self._ahead.rows(due), self._ahead.rows(~due)
         return found

@@ -134,7 +134,7 @@ class StreamTrainer:
         self._at_once = waiting is None and not self.config.label_delay
         self.step.correcting = self._at_once
         self._position: Mapping[str, int | str] = {"row": 0}
-        self._before = self._position
+        self._before: Mapping[str, int | str] = self._position
         """The position before the present batch."""
         self._saved_at = 0.0
         self._saved: Mapping[str, int | str] | None = None
