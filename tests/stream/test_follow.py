@@ -237,6 +237,6 @@ def test_columns_are_shown_whatever_their_types_in_each_file(tmp_path, quick):
     )
     shown = {column.name: column.examples for column in summarize_columns(data)}
     assert shown == {"click": ("1", "0"), "price": ("2.5", "1", "free"), "zip": ("3008", "8000", "AB12")}
-    (batch,) = (batch for batch in data.from_start().iter_batches(data.schema, 4) if len(batch))
+    batch = next(batch for batch in data.from_start().iter_batches(data.schema, 4) if len(batch))
     assert batch.numerical[:, 0].tolist() == [2.5, 1, 3]
     assert data.bad_rows.count == 1
