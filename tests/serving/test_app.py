@@ -252,6 +252,27 @@ def test_a_client_that_does_not_send_its_body(trained, path):
     assert answers[0]["status"] == 503
 
 
+@pytest.mark.parametrize("path", ["/predict", "/labels"])
+def test_a_client_that_leaves_is_no_error_of_the_server(trained, path):
+    with closing(Service(trained, follow=3600)) as service:
+        app, answers = create_app(service), []
+        scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b"", "app": app}
+        messages = [
+            {"type": "http.request", "body": b'{"rows"', "more_body": True},
+            {"type": "http.disconnect"},
+        ]
+
+        async def receive():
+            return messages.pop(0)
+
+        async def send(message):
+            answers.append(message)
+
+        asyncio.run(app(scope, receive, send))  # raises nothing, which the server would log as an error
+    assert answers[0]["status"] == 400
+    assert service.traffic.by_status == ({400: 1} if path == "/predict" else {})
+
+
 def test_a_length_with_too_many_digits_to_be_read(trained):
     with closing(Service(trained, follow=3600)) as service:
         app, answers = create_app(service), []

@@ -2,6 +2,8 @@
 
 import json
 import math
+import runpy
+import shutil
 import subprocess
 import sys
 
@@ -13,6 +15,7 @@ import torch
 from daes.model import CTRModel
 from daes.model.export import model_digest
 from daes.serving.export import export_run
+from daes.serving.rows import hash_text
 from daes.stream.batch import batch_from_table
 from daes.stream.schema import Schema
 
@@ -121,6 +124,20 @@ def test_any_number_of_rows(trained, program):
         with torch.no_grad():
             found = scores(numerical=numerical, categorical=categorical)
             torch.testing.assert_close(found[0], model(numerical, categorical))
+
+
+def test_rows_for_an_exported_model_lack_what_was_missing_in_training(trained, tmp_path):
+    run = shutil.copytree(trained, tmp_path / "run")
+    config = json.loads((run / "config.json").read_text())
+    config["data"]["options"] = {"missing": ["", "-999"], "missing_categories": ["", 'no "city"']}
+    (run / "config.json").write_text(json.dumps(config))
+    _, beside = export_run(run, tmp_path / "model.pt2")
+    prepare = runpy.run_path(str(beside))["prepare"]
+    numbers, hashes = prepare(
+        [{"price": -999, "city": 'no "city"'}, {"price": 2.5, "city": "-999"}], ["price"], ["city"]
+    )
+    assert math.isnan(numbers[0][0])
+    assert (numbers[1], hashes) == ([2.5], [[0], [hash_text("-999")]])
 
 
 @pytest.mark.parametrize(

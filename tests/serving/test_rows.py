@@ -120,6 +120,20 @@ def test_missing_values():
     assert category_text("") is None
 
 
+def test_texts_that_meant_a_missing_value_and_numbers_equal_to_them():
+    said = {"missing": ("", "-999", "unknown"), "missing_categories": ("", "-999", "unknown")}
+    values = [{"price": value, "city": value} for value in (-999, -999.0, "-999", "unknown", "")]
+    numbers, hashes = prepare(values, ["price"], ["city"], **said)
+    assert all(math.isnan(row[0]) for row in numbers)
+    assert hashes == [[0]] * len(values)
+    known = [{"price": 999, "city": "Bern"}, {"price": 10**400, "city": True}, {"price": True, "city": 0.5}]
+    assert prepare(known, ["price"], ["city"], **said) == prepare(known, ["price"], ["city"])
+    with pytest.raises(RowError, match="row 0, 'age': must be a number, got 'old'"):
+        prepare([{"price": "unknown", "age": "old"}], ["price", "age"], [], **said)
+    with pytest.raises(RowError, match="row 0, 'price': must be a number, got 'unknown'"):
+        prepare(values[3:4], ["price"], ["city"])
+
+
 def test_the_file_needs_the_standard_library_alone():
     script = "import sys; sys.path.insert(0, sys.argv[1]); import rows; print(sorted(sys.modules))"
     folder = rows.__file__.rpartition("/")[0]

@@ -9,7 +9,7 @@ from daes.serving.traffic import LATENCIES, Traffic, UnknownRequest, percentile
 
 def test_percentiles_of_latencies(monkeypatch):
     now = 1_000_000.0
-    monkeypatch.setattr(module.time, "time", lambda: now)
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
     traffic = Traffic()
     latencies = np.random.default_rng(0).lognormal(-6, 1, 2000)
     for seconds in latencies:
@@ -26,7 +26,7 @@ def test_percentiles_of_latencies(monkeypatch):
 
 def test_seconds_that_pass_are_forgotten(monkeypatch):
     now = 1_000_000.0
-    monkeypatch.setattr(module.time, "time", lambda: now)
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
     traffic = Traffic()
     traffic.request(200, 0.001, 1)
     traffic.request(503, 0.001, 0)

@@ -63,12 +63,17 @@ def test_a_run_that_trains_has_checkpoints_alone(run):
     assert ModelFolder(run).newest() == loaded.version
 
 
-def test_a_resumed_run_has_newer_checkpoints_than_its_model(run):
+def test_a_resumed_run_has_newer_checkpoints_than_its_model_whatever_the_times_of_files(run):
     path = add_checkpoint(run, 30, rows=3000)
     assert ModelFolder(run).newest().path == path
     assert ModelFolder(run).load_newest().rows == 3000
-    os.utime(run / "model" / "config.json")
+    os.utime(run / "model" / "config.json")  # as in a copy of the folder
+    assert ModelFolder(run).newest().path == path
+    path.unlink()
+    os.utime(CheckpointStore(run / "checkpoints").path(20))
     assert ModelFolder(run).newest().name == "model"
+    (run / "metrics.json").unlink()
+    assert ModelFolder(run).newest().name == "step 20"
 
 
 def test_a_saved_model_is_followed_too(run):

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from daes.stream.columns import summarize_columns
 from daes.stream.cursor import SourceError
 from daes.stream.dataset import Dataset
 from daes.stream.hashing import hash_text
@@ -251,3 +252,16 @@ def test_a_link_to_nothing_is_warned_of_and_followed_once_there_is_something(tmp
     write(tmp_path / "elsewhere", "2.csv", [2])
     with pytest.warns(UserWarning, match=r"links to files that are read anyway are left out: .*2\.csv"):
         assert next(batch for batch in batches if len(batch)).numerical.tolist() == [[2]]
+
+
+def test_columns_are_shown_whatever_their_types_in_each_file(tmp_path, quick):
+    (tmp_path / "1.csv").write_text("click,price,zip\n1,2.5,3008\n0,1,8000\n")
+    (tmp_path / "2.csv").write_text("click,price,zip\n1,free,AB12\n0,3,3008\n")
+    data = Dataset.open(
+        tmp_path, numerical=["price"], categorical=["zip"], bad_rows="skip", follow=True, max_wait=0.05, limit=4
+    )
+    shown = {column.name: column.examples for column in summarize_columns(data)}
+    assert shown == {"click": ("1", "0"), "price": ("2.5", "1", "free"), "zip": ("3008", "8000", "AB12")}
+    batch = next(batch for batch in data.from_start().iter_batches(data.schema, 4) if len(batch))
+    assert batch.numerical[:, 0].tolist() == [2.5, 1, 3]
+    assert data.bad_rows.count == 1

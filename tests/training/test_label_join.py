@@ -57,10 +57,49 @@ class Log:
         pass
 
 
-def simulated(seed=0):
-    """Impressions, labels, and what the label of each row must be."""
+class TwoPartitions:
+    """A topic in memory whose messages lie in two partitions, of which `poll` gives one and the other in turn."""
+
+    def __init__(self, name, messages):
+        self.name = name
+        halves = (messages[0::2], messages[1::2])
+        self._parts = [
+            [Message(number, place, sent, data) for place, (sent, data) in enumerate(half)]
+            for number, half in enumerate(halves)
+        ]
+        self._next, self._turn = [0, 0], 0
+
+    def start(self):
+        return {0: 0, 1: 0}
+
+    def seek(self, offsets):
+        self._next = [offsets[0], offsets[1]]
+
+    def poll(self, most, seconds):
+        for _ in self._parts:
+            self._turn = 1 - self._turn
+            start = self._next[self._turn]
+            found = self._parts[self._turn][start : start + min(most, 97)]
+            self._next[self._turn] += len(found)
+            if found:
+                return found
+        return []
+
+    def complete_until(self):
+        return min(
+            10**18 if n == len(part) else part[n - 1].sent if n else 0
+            for n, part in zip(self._next, self._parts, strict=True)
+        )
+
+    def close(self):
+        pass
+
+
+def simulated(seed=0, pause=0):
+    """Impressions, labels, and what the label of each row must be; no row is sent for a while in the middle."""
     random = np.random.default_rng(seed)
     sent = np.cumsum(random.integers(1, SECOND // 2, ROWS)) + SECOND
+    sent[ROWS // 2 :] += pause * SECOND
     price = random.lognormal(size=ROWS)
     impressions, labels, expected = [], [], np.zeros(ROWS)
     for n in range(ROWS):
@@ -160,9 +199,21 @@ def test_a_row_is_scored_when_it_comes_and_learned_from_when_its_window_is_over(
     assert seen.logits == logits
 
 
-@pytest.mark.parametrize("stop", [50, 350, 700])
-def test_a_join_that_is_interrupted_goes_on_to_the_same_bits(make_model, stop):
-    impressions, labels, _ = simulated()
+def test_labels_of_several_partitions_are_not_in_the_order_of_time(make_model):
+    impressions, labels, expected = simulated()
+    late = LateLabels("kafka://localhost/clicks", "id", WINDOW)
+    join = LabelJoin(LabelReader(TwoPartitions("labels", labels), "id", "click"), late, 50)
+    trainer, seen, result = train(make_model, join, data_of(impressions))
+    whole, _, of_one = train(make_model, join_of(labels), data_of(impressions))
+    assert seen.labels == expected.tolist()
+    assert result.metrics == of_one.metrics
+    assert trainer.waiting.counts.matched == whole.waiting.counts.matched
+
+
+@pytest.mark.parametrize(("stop", "pause"), [(50, 0), (350, 0), (700, 0), (500, 60), (550, 60)])
+def test_a_join_that_is_interrupted_goes_on_to_the_same_bits(make_model, stop, pause):
+    """After a pause in the middle of the stream, many rows are due at once."""
+    impressions, labels, _ = simulated(pause=pause)
     whole, _, result = train(make_model, join_of(labels), data_of(impressions))
     letters = []
 

@@ -168,3 +168,25 @@ def test_the_command_learns_from_a_topic_until_it_is_told_to_stop(nats_server, t
     # What was not read when it stopped is read by the run that goes on.
     found, _ = daes("--resume", "--limit", "1098", "--no-report")
     assert (found["resumed_at"], found["rows"], found["dead_letters"]) == (stopped["rows"], 1098, 2)
+
+
+@pytest.mark.parametrize("more", [{}, {"sold": "not yet"}], ids=["no such column", "a column of text"])
+def test_the_label_of_later_messages_has_the_name_that_is_given(more, nats_server, tmp_path):
+    rows, outcomes = nats_server.make(), nats_server.make()
+    nats_server.send(
+        rows, [json.dumps({"id": n, "price": n % 7, "city": "ab"[n % 2], **more}).encode() for n in range(200)]
+    )
+    nats_server.send(outcomes, [json.dumps({"id": n, "sold": int(n % 4 == 0)}).encode() for n in range(0, 200, 2)])
+    options = ["--labels", outcomes, "--key", "id", "--label", "sold", "--label-window", "1s", "--limit", "200"]
+    quick = ["--sample-rows", "100", "--batch-size", "50", "--backbone", "fnn", "--no-report", "--json"]
+    run, given = tmp_path / "run", ["train", rows, *options, *quick]
+    result = CliRunner().invoke(build_app(), [*given, "--out", str(run)])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert (found["rows"], found["labels"]["matched"], found["dead_letters"]) == (200, 100, 0)
+    model = CheckpointStore(run / "checkpoints").load().state["step"]["model"]
+    assert np.asarray(model["evidence.total"]).tolist() == [200.0, 50.0]
+    schema = json.loads((run / "config.json").read_text())["schema"]
+    assert (schema["label"], schema["numerical"], schema["categorical"]) == ("sold", ["price"], ["city"])
+    result = CliRunner().invoke(build_app(), [*given, "--out", str(tmp_path / "other"), "--label-map", "yes=1"])
+    assert "label_map is for labels that come with their rows" in result.stderr

@@ -11,6 +11,7 @@ import torch
 from sklearn.metrics import log_loss, roc_auc_score
 
 from daes.model import CTRModel
+from daes.storage.checkpoint import CheckpointStore
 from daes.stream.batch import batch_from_table
 from daes.stream.cursor import SourceError
 from daes.stream.cursor_source import CursorSource
@@ -253,6 +254,20 @@ def test_a_run_or_a_saved_model(model, tmp_path):
     assert load_trained(run).config == model.config
     with pytest.raises(FileNotFoundError, match="no saved model in"):
         load_trained(tmp_path / "nothing")
+
+
+def test_a_run_that_has_gone_on_since_its_model_was_saved_says_so(model, tmp_path, caplog):
+    run = tmp_path / "run"
+    model.save_pretrained(run / "model")
+    (run / "config.json").write_text('{"format": "daes.run", "version": 1}')
+    (run / "metrics.json").write_text('{"batches": 20}')
+    with CheckpointStore(run / "checkpoints") as store:
+        store.save(20, {})
+        load_trained(run)
+        assert not caplog.text
+        store.save(30, {})
+    load_trained(run)
+    assert "is that of step 20; the run has gone on to step 30, and its model is written at the end" in caplog.text
 
 
 def test_types_may_differ_among_the_files(model, table, tmp_path, monkeypatch):

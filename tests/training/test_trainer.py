@@ -515,7 +515,10 @@ def test_the_history_by_a_given_interval(make_rows, make_model, schema):
     ("change", "message"),
     [
         ({"batch_size": 0}, "batch_size must be positive, got 0"),
-        ({"batch_size": 64.0, "window": 1e5}, "batch_size must be an integer, got 64.0; window must be an integer"),
+        (
+            {"batch_size": 64.0, "window": 1e5},
+            "^batch_size must be an integer, got 64.0; window must be an integer, got 100000.0$",
+        ),
         ({"learning_rate": 0.0}, "learning_rate must be positive, got 0.0"),
         ({"learning_rate": float("nan")}, "learning_rate must be positive"),
         ({"clip_norm": -1.0}, "clip_norm must be positive"),
@@ -523,6 +526,8 @@ def test_the_history_by_a_given_interval(make_rows, make_model, schema):
         ({"label_delay": -1}, "label_delay must not be negative"),
         ({"record_every": 0}, "record_every must be positive"),
         ({"window": None}, "^window must be positive, got None$"),
+        ({"batch_size": "8"}, "^batch_size must be an integer, got '8'$"),
+        ({"seed": 1.0}, r"^seed must be an integer, got 1.0$"),
         ({"label_delay": None}, "^label_delay must not be negative, got None$"),
         ({"bad_batch": "ignore"}, "bad_batch must be 'stop' or 'skip'"),
     ],

@@ -104,9 +104,10 @@ class Live:
         return {"follow": True, **found} if self.follow else found
 
 
-def joined_schema(schema: "Schema", key: str) -> "Schema":
-    """The schema of rows whose labels are other messages: the key is not a feature, and the label is called click."""
+def joined_schema(schema: "Schema", key: str, label: str | None = None) -> "Schema":
+    """The schema of rows whose labels are other messages: neither the key nor the label, called click, is a feature."""
+    label = label or schema.label or "click"
     numerical, categorical = (
-        tuple(name for name in names if name != key) for names in (schema.numerical, schema.categorical)
+        tuple(name for name in names if name not in (key, label)) for names in (schema.numerical, schema.categorical)
     )
-    return replace(schema, label=schema.label or "click", numerical=numerical, categorical=categorical)
+    return replace(schema, label=label, numerical=numerical, categorical=categorical)

@@ -1,7 +1,7 @@
 """`daes train`: one model, one pass over a stream."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from json import dumps
 from pathlib import Path
@@ -220,9 +220,12 @@ def train(
             # The first rows of a live stream may be gone: the run knows their columns.
             opened = reading.open(data, schema=read_schema(stored), trained=trained, live=True, **live.options())
         else:
-            opened = columns.open(data, reading, needs_label=late_labels is None, live=True, **live.options())
+            joins = late_labels is not None
+            # The rows need not have a column with the name of a label that comes in other messages.
+            of_rows = replace(columns, label=None) if joins and columns.schema is None else columns
+            opened = of_rows.open(data, reading, needs_label=not joins, live=True, **live.options())
             if late_labels is not None:
-                opened = opened.with_schema(joined_schema(opened.schema, late_labels.key))
+                opened = opened.with_schema(joined_schema(opened.schema, late_labels.key, columns.label))
         found, order = opened.in_time_order()
         training = training.resolved(found)
     if found.is_live and not stored:

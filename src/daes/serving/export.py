@@ -1,6 +1,6 @@
 """A run's model as one file, with a Python file that prepares rows for it."""
 
-import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from daes.choices import check_choices
@@ -15,7 +15,7 @@ def export_run(folder: str | Path, out: str | Path, kind: str | None = None) -> 
     """Write the newest model of a run, frozen, to one file, and a Python file that prepares rows for it.
 
     `daes.model.export` says what is in the file. The Python file, `model_rows.py` beside `model.onnx`, is
-    `daes.serving.rows`: it needs the standard library alone.
+    `daes.serving.rows`, with what meant a missing value in training: it needs the standard library alone.
 
     Args:
         folder: a folder of `daes train`, while it trains or afterwards, or a saved model.
@@ -39,5 +39,14 @@ def export_run(folder: str | Path, out: str | Path, kind: str | None = None) -> 
     else:
         model.to_torch(path)
     rows_file = path.with_name(f"{path.stem}_rows.py")
-    shutil.copyfile(rows.__file__, rows_file)
+    rows_file.write_text(_code_for_rows(loaded.missing), encoding="utf-8")
     return loaded, rows_file
+
+
+def _code_for_rows(missing: Mapping[str, Sequence[str]]) -> str:
+    """The code of `daes.serving.rows`, in which `missing` and `missing_categories` have these texts."""
+    code = Path(rows.__file__).read_text(encoding="utf-8")
+    for name, texts in missing.items():
+        declared = f"\n{name.upper()}: tuple[str, ...] = "
+        code = code.replace(f"{declared}()", f"{declared}{tuple(texts)!r}")
+    return code

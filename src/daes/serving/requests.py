@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import Request
 from fastapi.responses import Response
+from starlette.requests import ClientDisconnect
 
 from daes.serving.batching import ScoredRows
 from daes.serving.openapi import ARROW, LONGEST_ID
@@ -29,11 +30,14 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
     if not declared.isdecimal() or len(declared) > 18 or int(declared) > max_bytes:
         raise BadRequest(413, f"the body must have at most {max_bytes} bytes, got {declared[:20]}")
     parts, size = [], 0
-    async for part in request.stream():
-        parts.append(part)
-        size += len(part)
-        if size > max_bytes:
-            raise BadRequest(413, f"the body must have at most {max_bytes} bytes")
+    try:
+        async for part in request.stream():
+            parts.append(part)
+            size += len(part)
+            if size > max_bytes:
+                raise BadRequest(413, f"the body must have at most {max_bytes} bytes")
+    except ClientDisconnect:
+        raise BadRequest(400, f"the client has left after {size} bytes of the body") from None
     return b"".join(parts)
 
 

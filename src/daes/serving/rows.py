@@ -6,7 +6,8 @@
     rows = [{"price": 1.5, "city": "Bern"}]
     numerical, categorical = prepare(rows, columns["numerical"], columns["categorical"])
 
-**Numbers** are floats, integers or booleans; None, NaN or a column that is left out is a missing value.
+**Numbers** are floats, integers or booleans; None, NaN or a column that is left out is a missing value. So are texts in
+`MISSING`, below, and numbers equal to them.
 
 **Categories** are texts, whole numbers, booleans or other floats. A category has the same text in every type:
 
@@ -16,18 +17,23 @@
 - True, False and the texts True, TRUE, False, FALSE are "true" and "false";
 - dates are "2024-01-05"; moments "2024-01-05 10:00:00", with the fraction of a second if there is one; midnight is the
   date alone, UTC is not written, other offsets are "+0100"; times of day are "10:00:00";
-- an empty text is a missing value, like None, NaN and a column that is left out;
+- an empty text is a missing value, like None, NaN, a column that is left out, and what is in `MISSING_CATEGORIES`;
 - any other text stays as it is: "007" is not "7".
 
 The hash of this text, as UTF-8, is an integer from 1 to 2⁶³ − 1; that of a missing value is 0. It never changes.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, time
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
+
+# In the file beside an exported model, the texts that meant a missing value in training, if it was told them.
+MISSING: tuple[str, ...] = ()
+MISSING_CATEGORIES: tuple[str, ...] = ()
 
 _WORDS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false", "-0": "0"}
 _WHOLE = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0+")
@@ -53,7 +59,11 @@ class RowError(ValueError):
 
 
 def prepare(
-    rows: Iterable[Mapping[str, Any]], numerical: Sequence[str], categorical: Sequence[str]
+    rows: Iterable[Mapping[str, Any]],
+    numerical: Sequence[str],
+    categorical: Sequence[str],
+    missing: Sequence[str] = MISSING,
+    missing_categories: Sequence[str] = MISSING_CATEGORIES,
 ) -> tuple[list[list[float]], list[list[int]]]:
     """The numbers and hashes of rows, in the order of the columns; a `RowError` names a value that is neither.
 
@@ -61,28 +71,32 @@ def prepare(
     ([[1.5], [nan]], [[5439395482067655759], [0]])
     """
     numbers, hashes = [], []
+    absent, gone = _with_numbers(missing), {hash_category(text) for text in missing_categories} - {0}
     for index, row in enumerate(rows):
         get = row.get
         try:
-            numbers.append([number(get(name)) for name in numerical])
+            numbers.append([number(get(name), absent) for name in numerical])
             hashes.append([hash_category(get(name)) for name in categorical])
         except (TypeError, ValueError):
-            raise _row_error(index, row, numerical, categorical) from None
+            raise _row_error(index, row, numerical, categorical, absent) from None
+    if gone:
+        hashes = [[0 if found in gone else found for found in row] for row in hashes]
     return numbers, hashes
 
 
-def number(value: Any) -> float:
-    """A number as a float; None is NaN."""
+def number(value: Any, missing: Container[str | float] = ()) -> float:
+    """A number as a float; None is NaN, and so are the `missing` ones."""
     if type(value) is float:
-        return value
-    if value is None:
+        return _NAN if missing and value in missing else value
+    if value is None or (missing and isinstance(value, str) and value in missing):
         return _NAN
     if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
         raise TypeError(f"must be a number, got {_shown(value)}")
     try:
-        return float(value)
+        found = float(value)
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")
+    return _NAN if missing and found in missing else found
 
 
 def hash_category(value: Any) -> int:
@@ -137,6 +151,15 @@ def hash_text(text: str) -> int:
     return max(state >> 1, 1)
 
 
+def _with_numbers(texts: Sequence[str]) -> frozenset[str | float]:
+    """The texts, and the numbers that some of them are."""
+    found: set[str | float] = set(texts)
+    for text in texts:
+        with suppress(ValueError):
+            found.add(float(text))
+    return frozenset(found)
+
+
 @lru_cache(maxsize=_REMEMBERED)
 def _hash_of_text(value: str) -> int:
     text = _one_text(value)
@@ -174,9 +197,15 @@ def _one_text(text: str) -> str | None:
     return _WORDS.get(text, text)
 
 
-def _row_error(index: int, row: Mapping[str, Any], numerical: Sequence[str], categorical: Sequence[str]) -> RowError:
+def _row_error(
+    index: int,
+    row: Mapping[str, Any],
+    numerical: Sequence[str],
+    categorical: Sequence[str],
+    missing: Container[str | float],
+) -> RowError:
     """The error about the value of a row that cannot be read."""
-    for names, read in ((numerical, number), (categorical, hash_category)):
+    for names, read in ((numerical, lambda value: number(value, missing)), (categorical, hash_category)):
         for name in names:
             try:
                 read(row.get(name))

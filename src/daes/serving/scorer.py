@@ -50,7 +50,7 @@ class Scorer:
         missing_categories: Sequence[str] = (),
     ) -> None:
         self.model = model.eval().freeze()
-        self._missing_texts = frozenset(missing)
+        self._missing_texts = tuple(missing)
         self._missing_numbers = _numbers_among(missing)
         self._missing_hashes = np.array([hash_category(text) for text in missing_categories], np.int64)
         if model.categorical is not None:
@@ -112,9 +112,7 @@ class Scorer:
             if not row.keys() <= self._accepted:
                 unknown = next(name for name in row if name not in self._accepted)
                 raise RowError(index, str(unknown), self._unknown(unknown))
-        if self._missing_texts:
-            rows = [self._without_missing_texts(row) for row in rows]
-        numbers, hashes = prepare(rows, self.schema.numerical, self.schema.categorical)
+        numbers, hashes = prepare(rows, self.schema.numerical, self.schema.categorical, self._missing_texts)
         with np.errstate(over="ignore"):
             numerical = np.array(numbers, np.float64).astype(np.float32)
         numerical = numerical.reshape(len(numbers), self.schema.num_numerical)
@@ -129,15 +127,6 @@ class Scorer:
         for name in self._names - set(table.schema.names):
             table = table.append_column(name, pa.nulls(table.num_rows))
         return self._with_missing(batch_from_table(table, self.schema))
-
-    def _without_missing_texts(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """A row without the numbers that are texts which mean a missing one."""
-        numbers, missing = self.schema.numerical, self._missing_texts
-        return {
-            name: value
-            for name, value in row.items()
-            if not (isinstance(value, str) and name in numbers and value in missing)
-        }
 
     def _with_missing(self, batch: Batch) -> Batch:
         """The batch with missing values where it has values that meant a missing one in training."""

@@ -1,5 +1,6 @@
 """The server process: a socket, uvicorn, and the compilation of the model in the background."""
 
+import atexit
 import ipaddress
 import logging
 import socket
@@ -48,7 +49,7 @@ def run_server(app: Any, listening: socket.socket) -> None:
 
 
 def compile_in_background(service: Service, folder: str | Path) -> None:
-    """Compile the model in a separate process, and score with the code once it is ready."""
+    """Compile the model in a separate process, which ends with this one, and score with the code once it is ready."""
     if compiler() is None:
         raise RuntimeError("--compile needs a C++ compiler: install g++ or clang++, or set CXX")
 
@@ -56,9 +57,11 @@ def compile_in_background(service: Service, folder: str | Path) -> None:
         with tempfile.TemporaryDirectory(prefix="daes-compiled-") as temporary:
             path = Path(temporary) / "scores.pt2"
             command = [sys.executable, "-m", "daes.serving.compiled", str(folder), str(path)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                _log.warning("the model could not be compiled: %s", done.stderr[-500:].strip())
+            with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as compiling:
+                atexit.register(compiling.terminate)
+                _, errors = compiling.communicate()
+            if compiling.returncode:
+                _log.warning("the model could not be compiled: %s", errors[-500:].strip())
                 return
             try:
                 service.model.use(CompiledScores(path))

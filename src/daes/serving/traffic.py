@@ -31,7 +31,7 @@ class Traffic:
     """
 
     def __init__(self, remembered: int = _REMEMBERED) -> None:
-        self.started = time.time()
+        self.started = time.monotonic()
         self.by_status: dict[int, int] = {}
         self.rows = 0
         self.latencies = np.zeros(len(LATENCIES) + 1, np.int64)
@@ -39,7 +39,7 @@ class Traffic:
         self.labels = StreamMetrics(window=10_000)
         self._ring = np.zeros((SECONDS, 3), np.int64)  # requests, errors, rows
         self._latency_ring = np.zeros((SECONDS, len(LATENCIES) + 1), np.int64)
-        self._second = int(time.time())
+        self._second = int(time.monotonic())
         self._scores = np.empty(_SCORES)
         self._scored = 0
         self._waiting: OrderedDict[str, NDArray[np.float64]] = OrderedDict()
@@ -100,7 +100,7 @@ class Traffic:
             reliability = self.labels.calibration.reliability()._asdict() if self.labels.count else {}
         last = slice(-61, -1)
         return {
-            "uptime": time.time() - self.started,
+            "uptime": time.monotonic() - self.started,
             "requests": sum(by_status.values()),
             "by_status": {str(status): count for status, count in sorted(by_status.items())},
             "rows": total,
@@ -131,7 +131,7 @@ class Traffic:
 
     def _current_second(self) -> int:
         """The index of this second in the ring; the seconds that have passed since the last call are cleared."""
-        now = int(time.time())
+        now = int(time.monotonic())
         for second in range(max(self._second + 1, now - SECONDS + 1), now + 1):
             self._ring[second % SECONDS] = 0
             self._latency_ring[second % SECONDS] = 0

@@ -65,8 +65,8 @@ class LoadedModel:
 class ModelFolder:
     """A folder of `daes train`, while it trains and afterwards, or of `CTRModel.save_pretrained`. It is only read.
 
-    A run has checkpoints while it trains and a saved model at the end. The newest model is the one written last: a
-    resumed run has checkpoints that are newer than its saved model.
+    A run has checkpoints while it trains and a saved model at the end. A resumed run has checkpoints of later steps
+    than its saved model's; times of files say nothing in a copy of a run.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -84,11 +84,13 @@ class ModelFolder:
         return read_schema(config)
 
     def newest(self) -> ModelVersion | None:
-        """The model written last; None while there is none."""
+        """The model of the latest step; None while there is none."""
         if not self._run.is_run:
             return _saved(self.path)
-        found = [_saved(self._run.model), *(self._checkpoint(step) for step in self._store.steps()[-1:])]
-        return max((version for version in found if version is not None), key=lambda it: it.modified, default=None)
+        saved, steps = _saved(self._run.model), self._store.steps()
+        if steps and (saved is None or steps[-1] > self._run.saved_step()):
+            return self._checkpoint(steps[-1])
+        return saved
 
     def load(self, version: ModelVersion) -> LoadedModel:
         """Read a model, or raise an error."""

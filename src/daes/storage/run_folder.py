@@ -128,6 +128,14 @@ class RunFolder:
             )
         return options
 
+    def saved_step(self) -> int:
+        """The step of the saved model: metrics.json, which is written after the model, has it; 0 without one."""
+        try:
+            found: Any = self.read("metrics").get("batches")
+        except (OSError, ValueError):
+            return 0
+        return found if isinstance(found, int) else 0
+
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """Write `config`, `metrics`, `history`, `monitor`, `progress` or `importance`."""
         self.path.mkdir(parents=True, exist_ok=True)

@@ -129,6 +129,10 @@ class FollowedFiles(CursorSource):
     def _check_columns(self, columns: Sequence[str]) -> None:
         """Each file is checked when it is opened."""
 
+    def _roles(self, schema: Schema | None) -> dict[str, str]:
+        """As in `CursorSource`; in raw tables a column becomes text where the types of its files disagree."""
+        return super()._roles(schema) or dict.fromkeys(self.arrow_schema.names, "unused")
+
     def _cursor(self, columns: Sequence[str], schema: Schema | None, place: Position, rows_at_once: int) -> Cursor:
         return _FollowCursor(self, columns, schema, place, rows_at_once)
 

@@ -168,15 +168,16 @@ class Labels(NamedTuple):
     sent: NDArray[np.int64]
     label: NDArray[np.float32]
 
-    def rows(self, some: slice) -> "Labels":
+    def rows(self, some: NDArray[np.bool_]) -> "Labels":
         return Labels(self.key[some], self.sent[some], self.label[some])
 
 
 class LabelReader:
-    """The messages of a topic that say which rows were clicked, in order.
+    """The messages of a topic that say which rows were clicked.
 
     A message has the key and may have the label, 0 or 1; without a label it means a click. A message that cannot be
-    read is a dead letter, as in a `MessageSource`.
+    read is a dead letter, as in a `MessageSource`. Those of one partition are in the order of their times; of several,
+    one may be read long before the others.
 
     Args:
         key: the field of the key.
@@ -193,26 +194,37 @@ class LabelReader:
         self._cursor = self._open(format_offsets(consumer.start(), {}))
 
     def read(self, most: int, moment: int) -> Labels:
-        """Up to `most` of the labels that have arrived and were sent no later than `moment`."""
-        if not len(self._ahead.key) and self._cursor.ready():
+        """Labels that were sent no later than `moment`, of those fetched and up to `most` more; none if none is left.
+
+        They are all that have arrived, if `complete_until` is not before that moment.
+        """
+        due = self._ahead.sent <= moment
+        if not due.any() and self._more_by(moment):
             table = self._cursor.read(most)
             key, sent, label = (table.column(place).to_numpy() for place in range(3))
-            self._ahead = Labels(key.astype(np.int64), sent.astype(np.int64), label.astype(np.float32))
-        late = self._ahead.sent > moment
-        count = int(np.argmax(late)) if late.any() else len(late)
-        found, self._ahead = self._ahead.rows(slice(count)), self._ahead.rows(slice(count, None))
+            self._ahead = Labels(
+                np.concatenate([self._ahead.key, key.astype(np.int64)]),
+                np.concatenate([self._ahead.sent, sent.astype(np.int64)]),
+                np.concatenate([self._ahead.label, label.astype(np.float32)]),
+            )
+            due = self._ahead.sent <= moment
+        found, self._ahead = self._ahead.rows(due), self._ahead.rows(~due)
         return found
 
     def wait(self, seconds: float) -> None:
         """Return as soon as there may be another label, at the latest after `seconds`."""
-        if not len(self._ahead.key):
-            self._cursor.wait(seconds)
+        self._cursor.wait(seconds)
 
     def complete_until(self) -> int:
         """The time, in epoch nanoseconds, up to which all labels sent were read."""
-        if len(self._ahead.key):
-            return int(self._ahead.sent[0]) - 1
-        return 0 if self._cursor.ready() else self._consumer.complete_until()
+        if self._cursor.num_left() or (not len(self._ahead.key) and self._cursor.ready()):
+            return 0
+        fetched = self._consumer.complete_until()
+        return min(fetched, int(self._ahead.sent.min()) - 1) if len(self._ahead.key) else fetched
+
+    def _more_by(self, moment: int) -> bool:
+        """Whether labels have arrived that may have been sent by then; with labels ahead it need not fetch others."""
+        return (not len(self._ahead.key) or self.complete_until() < moment) and self._cursor.ready()
 
     def offsets(self) -> Offsets:
         """The offset of the next message of each partition."""

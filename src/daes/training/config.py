@@ -68,7 +68,14 @@ class TrainConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        problems = []
+        whole = {name: getattr(self, name) for name in ("batch_size", "label_delay", "window", "sync_every", "seed")}
+        problems = [
+            f"{name} must be an integer, got {it!r}"
+            for name, it in whole.items()
+            if not isinstance(it, Integral | None)
+        ]
+        if problems:
+            raise ValueError("; ".join(problems))
         if self.optimizer not in LEARNING_RATES:
             problems.append(f"optimizer {not_one_of(self.optimizer, LEARNING_RATES)}")
         needed = ("batch_size", "window", "checkpoint_every", "checkpoint_minutes", "sync_every")
@@ -76,8 +83,6 @@ class TrainConfig:
             value = getattr(self, name)
             if (value is None and name in needed) or (value is not None and not value > 0):
                 problems.append(f"{name} must be positive, got {value}")
-            elif name in ("batch_size", "window") and not isinstance(value, Integral):
-                problems.append(f"{name} must be an integer, got {value}")
         for name in ("table_start", "label_delay", "seed"):
             value = getattr(self, name)
             if value is None or not value >= 0:

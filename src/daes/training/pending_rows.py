@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -143,18 +144,29 @@ class PendingRows:
         return repeated
 
     def _spill(self, segments: Segments) -> None:
-        """Write the features of the last rows, as one segment."""
-        last: list[_Piece] = []
-        while sum(map(len, last)) < self._segment_rows:
-            last.insert(0, self._pieces.pop())
+        """Write the features of the newest rows as one segment, if enough of them are in memory."""
+        newest: list[_Piece] = []
+        rows = 0
+        for piece in islice(reversed(self._pieces), len(self._pieces) - 1):  # the first piece is needed next
+            if rows >= self._segment_rows or isinstance(piece.features, str):
+                break
+            newest.append(piece)
+            rows += len(piece)
+        if rows < self._segment_rows:
+            return
+        newest.reverse()
+        for _ in newest:
+            self._pieces.pop()
             self._starts.pop()
-        batch = Batch.concat([piece.features for piece in last if isinstance(piece.features, Batch)])
+        batch = Batch.concat([piece.features for piece in newest if isinstance(piece.features, Batch)])
         columns = {
-            name: np.concatenate([vars(piece)[name] for piece in last]) for name in vars(last[0]) if name != "features"
+            name: np.concatenate([vars(piece)[name] for piece in newest])
+            for name in vars(newest[0])
+            if name != "features"
         }
-        self._starts.append(self._first + self.count - len(batch))
+        self._starts.append(self._first + self.count - rows)
         self._pieces.append(_Piece(**columns, features=segments.write(batch.arrays())))
-        self._in_memory -= len(batch)
+        self._in_memory -= rows
 
     def _loaded(self) -> _Piece:
         """The first piece, with its features in memory."""

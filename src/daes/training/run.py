@@ -276,6 +276,8 @@ def _join(labels: LateLabels, data: Dataset, config: TrainConfig) -> LabelJoin:
         raise ValueError(f"labels are joined to messages opened with key={labels.key!r}, got {data.name}")
     if config.label_delay:
         raise ValueError(f"label_delay is for labels that come with their rows, got {config.label_delay} and labels")
+    if label_map := data.options.get("label_map"):
+        raise ValueError(f"label_map is for labels that come with their rows, got {label_map} and labels")
     reader = LabelReader(connect(labels.topic), labels.key, data.schema.label)
     return LabelJoin(reader, labels, config.batch_size)
 

@@ -1,5 +1,6 @@
 """Evaluate a trained model on other rows, or write its predictions for them, in constant memory."""
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from daes.metrics.base import sigmoid
 from daes.metrics.stream import StreamMetrics
 from daes.model import CTRModel
+from daes.storage.checkpoint import CheckpointStore
 from daes.storage.durable import replacing
 from daes.storage.run_folder import RunFolder
 from daes.storage.saved_model import CONFIG
@@ -25,6 +27,8 @@ from daes.stream.csv import CsvSource
 from daes.stream.cursor import SourceError
 from daes.stream.dataset import Dataset
 from daes.stream.schema import Schema
+
+_log = logging.getLogger("daes.training")
 
 Progress = Callable[[int], None]
 """Called with the number of rows of each batch."""
@@ -50,6 +54,12 @@ def load_trained(folder: str | Path, device: str = "cpu") -> CTRModel:
     if run.is_run and not (run.model / CONFIG).is_file():  # it is written last
         command = f"daes train --out {quote(str(run.path))} --resume"
         raise FileNotFoundError(f"the run in {run.path} has no model yet: `{command}`")
+    saved, latest = run.saved_step(), max(CheckpointStore(run.checkpoints).steps(), default=0)
+    if 0 < saved < latest:
+        _log.warning(
+            "the model of %s is that of step %d; the run has gone on to step %d, and its model is written at the end",
+            *(run.path, saved, latest),
+        )
     return CTRModel.from_pretrained(run.model if run.is_run else folder).to(device)
 
 

@@ -134,6 +134,8 @@ class StreamTrainer:
         self._at_once = waiting is None and not self.config.label_delay
         self.step.correcting = self._at_once
         self._position: Mapping[str, int | str] = {"row": 0}
+        self._before: Mapping[str, int | str] = self._position
+        """The position before the present batch."""
         self._saved_at = 0.0
         self._saved: Mapping[str, int | str] | None = None
         self._started = 0.0
@@ -189,6 +191,9 @@ class StreamTrainer:
         before = self.rows
         if self.waiting.late:
             self._learn_due(batch)
+            if self._stop_signal is not None:  # some labels were not waited for, and this batch comes after them
+                self._position = self._before
+                self._stop_if_asked()
         if not len(batch):
             for on_wait in self.on_wait:
                 on_wait(self)
@@ -271,8 +276,8 @@ class StreamTrainer:
         while True:
             try:
                 for batch in source.iter_batches(self.model.schema, self.config.batch_size):
-                    before, self._position = self._position, source.position()
-                    yield int(before["row"]), batch
+                    self._before, self._position = self._position, source.position()
+                    yield int(self._before["row"]), batch
                 return
             except BatchError as error:
                 if self.config.bad_batch == "stop":
